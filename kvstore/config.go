@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/layout/lmcache"
+	"github.com/kv3fs/kv3fs/internal/rtpkeys"
 	"github.com/kv3fs/kv3fs/internal/ucmkeys"
 	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
@@ -282,7 +283,7 @@ const (
 
 	// mostFileBlocks is how many blocks a file of an engine's may have: a lookup of the first
 	// block that is missing asks for so many files.
-	mostFileBlocks = 1024
+	mostFileBlocks = rtpkeys.MostFileBlocks
 
 	mostRingEntries = ucmkeys.MostRingEntries
 	mostNUMA        = 1023

@@ -56,13 +56,3 @@ func ofKVCM(src []byte) (c UCMConfig, notes []string, err error) {
 	c.StorePipeline, c.Kvcm = kvcmName, &o
 	return c, notes, nil
 }
-
-// hasKey reports whether a text is a JSON object with a key.
-func hasKey(text, key string) bool {
-	var top map[string]json.RawMessage
-	if json.Unmarshal([]byte(text), &top) != nil {
-		return false
-	}
-	_, ok := top[key]
-	return ok
-}

@@ -7,14 +7,15 @@ import (
 	"strconv"
 
 	"github.com/kv3fs/kv3fs/internal/layout/rtpllm"
+	"github.com/kv3fs/kv3fs/internal/rtpkeys"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/rtpfiles"
 )
 
 // The root directories that are built into RTP-LLM and into KVCM's SDK.
 const (
-	rtpLlmRoot = "/3fs/stage/3fs/rtp_llm"
-	kvcmRoot   = "/3fs/stage/3fs/kv_manager"
+	rtpLlmRoot = rtpkeys.DirectRoot
+	kvcmRoot   = rtpkeys.Root
 )
 
 // RtpLlmOptions configure RtpLlm, which keeps blocks in the files of RTP-LLM's own 3FS

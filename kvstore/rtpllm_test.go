@@ -24,9 +24,9 @@ func TestReadRTPLLM(t *testing.T) {
 	for wrong, says := range map[string]string{
 		"BIZ_NAME=":                    "BIZ_NAME is missing",
 		"CHECKPOINT_PATH=":             "CHECKPOINT_PATH is missing",
-		"MAX_BLOCK_SIZE_PER_ITEM=0":    "from 1 to 1024",
-		"MAX_BLOCK_SIZE_PER_ITEM=1025": "from 1 to 1024",
-		"MAX_BLOCK_SIZE_PER_ITEM=abc":  "from 1 to 1024",
+		"MAX_BLOCK_SIZE_PER_ITEM=0":    "whole number, 1 to 1024",
+		"MAX_BLOCK_SIZE_PER_ITEM=1025": "whole number, 1 to 1024",
+		"MAX_BLOCK_SIZE_PER_ITEM=abc":  "whole number, 1 to 1024",
 		"THREEFS_READ_IOV_SIZE=-1":     "THREEFS_READ_IOV_SIZE",
 		"THREEFS_READ_IOV_SIZ=1":       "THREEFS_READ_IOV_SIZE",
 	} {

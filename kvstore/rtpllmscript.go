@@ -8,9 +8,9 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/kv3fs/kv3fs/internal/rtpkeys"
 	"github.com/kv3fs/kv3fs/internal/shellwords"
 )
 
@@ -43,8 +43,6 @@ func variableLine(line string) bool {
 }
 
 func isArgument(word string) bool { return marksRTPLLM(shellwords.RTPVariable(word)) }
-
-const sdkConfig = "RECO_MODEL_SDK_CONFIG"
 
 // marksRTPLLM reports whether a variable is one that RTP-LLM alone has.
 func marksRTPLLM(name string) bool {
@@ -89,11 +87,11 @@ func ofRTPLLM(src []byte) (c UCMConfig, notes []string, err error) {
 		err = errors.New("neither ENABLE_3FS nor ENABLE_REMOTE_CACHE is on, so RTP-LLM stores nothing; write ENABLE_3FS=1 for its own tier, or ENABLE_REMOTE_CACHE=1 for KVCM's")
 	}
 	if text, ok := env["TP_SIZE"]; err == nil && ok {
-		n, failed := strconv.Atoi(text)
-		if failed != nil || n < 1 || n > mostRanks {
-			err = fmt.Errorf("TP_SIZE is %.40q; write a whole number from 1 to %d", text, mostRanks)
+		n, refused := rtpkeys.Number("TP_SIZE", text)
+		if refused != nil {
+			err = fmt.Errorf("TP_SIZE %w", refused)
 		}
-		c.Namespace.TPSize = n
+		c.Namespace.TPSize = int(n)
 	}
 	if err != nil {
 		return UCMConfig{}, nil, withoutPackage(err)
@@ -101,17 +99,26 @@ func ofRTPLLM(src []byte) (c UCMConfig, notes []string, err error) {
 	return c, notes, nil
 }
 
-// mostRanks is the largest TP_SIZE.
-const mostRanks = 4096
-
 // remoteCache reads the variables with which RTP-LLM configures KVCM's SDK.
 func remoteCache(env map[string]string) (KvcmOptions, []string, error) {
+	if all := rtpkeys.CheckQueries(func(name string) string { return env[name] }); len(all) > 0 {
+		return KvcmOptions{}, nil, fmt.Errorf("%s %w", all[0].Name, &all[0].Refusal)
+	}
 	client := cmp.Or(env["KVCM_CLIENT_CONFIG"], env["RECO_CLIENT_CONFIG"])
-	switch sdk := env[sdkConfig]; {
-	case client != "" && hasKey(client, "sdk_config"):
-		return readKVCMVariable("KVCM_CLIENT_CONFIG", client)
-	case sdk != "":
-		return readKVCMVariable(sdkConfig, sdk)
+	if client != "" {
+		has, err := rtpkeys.HasSDKConfig(client)
+		if err != nil {
+			return KvcmOptions{}, nil, fmt.Errorf("KVCM_CLIENT_CONFIG: %w", err)
+		}
+		if has {
+			return readKVCMVariable("KVCM_CLIENT_CONFIG", client)
+		}
+	}
+	if sdk := env[rtpkeys.ModelSDKConfig]; sdk != "" {
+		if _, all := rtpkeys.ReadModelSDKConfig(sdk); len(all) > 0 {
+			return KvcmOptions{}, nil, fmt.Errorf("%s %w", all[0].Name, &all[0].Refusal)
+		}
+		return readKVCMVariable(rtpkeys.ModelSDKConfig, sdk)
 	}
 	return KvcmOptions{Root: kvcmRoot}, nil, nil // the SDK's defaults
 }

@@ -70,7 +70,7 @@ func TestFilesThatLookLikeAnothers(t *testing.T) {
 		"an adapter of type hf3fs":                {`{"type": "hf3fs", "mount_point": "/m", "base_paths": "/m/a"}`, "LMCache", ""},
 		"a backend of type hf3fs":                 {`{"type": "hf3fs", "mountpoint": "/m", "root_dir": "a"}`, "", "write the backends in a list"},
 		"an adapter in a list":                    {`[{"type": "hf3fs", "mount_point": "/m"}]`, "", "did you mean mountpoint?"},
-		"a script whose JSON looks like YAML":     {"REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1\nRECO_MODEL_SDK_CONFIG=[{\"type\": \"hf3fs\", \"mountpoint\": \"/m\"}]\n", "Kvcm", ""},
+		"a script whose JSON looks like YAML":     {"REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1\nRECO_MODEL_SDK_CONFIG=[{\"type\": \"3fs\", \"mountpoint\": \"/m\"}]\n", "Kvcm", ""},
 		"a script that writes UCM's file":         {direct + "cat > ucm.yaml <<END\nstore_pipeline: Posix\nEND\n", "RtpLlm", ""},
 		"RTP-LLM's, with LMCache's variables":     {direct + "LMCACHE_CHUNK_SIZE=256\n", "RtpLlm", ""},
 		"a path with an equals sign first":        {"REUSE_CACHE=1\nENABLE_3FS=1\nBIZ_NAME=a=b\nCHECKPOINT_PATH=/m: x\n", "", "followed by"},
@@ -89,7 +89,7 @@ func TestFilesThatLookLikeAnothers(t *testing.T) {
 		"an open quote":                           {"BIZ_NAME='chat\n", "", "unclosed"},
 		"a number that is none":                   {direct + "TP_SIZE=four\n", "", "TP_SIZE is \"four\""},
 		"a variable of the tier that is unknown":  {direct + "THREEFS_READ_IOV_SIZ=1\n", "", "did you mean THREEFS_READ_IOV_SIZE?"},
-		"a JSON that is broken, in a variable":    {"REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1\nRECO_MODEL_SDK_CONFIG='[{]'\n", "", "RECO_MODEL_SDK_CONFIG: KVCM's configuration: it is no JSON"},
+		"a JSON that is broken, in a variable":    {"REUSE_CACHE=1\nENABLE_REMOTE_CACHE=1\nRECO_MODEL_SDK_CONFIG='[{]'\n", "", "RECO_MODEL_SDK_CONFIG is not a JSON list: it is no JSON"},
 		"no BIZ_NAME":                             {"REUSE_CACHE=1\nENABLE_3FS=1\n", "", "BIZ_NAME is missing"},
 		"an RTP-LLM's script without any setting": {"exec rtp --port 8088\n", "", "write keys and values"},
 	} {

@@ -2,8 +2,9 @@ package engineconfig
 
 import (
 	"fmt"
-	"slices"
 	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/rtpkeys"
 )
 
 // RTP-LLM renamed the variables of Tair KVCM in September 2026 (alibaba/rtp-llm, pull
@@ -63,44 +64,17 @@ func withPrefix(prefix string, names []string) string {
 // not allowed, RTP-LLM does not start.
 func readKVCMQueries(e environment) {
 	m := e.m
-	choice := func(key string, words ...string) string {
-		s := e.text(key)
+	for _, r := range rtpkeys.CheckQueries(e.text) {
+		m.problem(Failure, r.Name, r.What, r.Fix)
+	}
+	for _, key := range rtpkeys.Queries() {
 		m.known[key] = true
-		if s != "" && !slices.Contains(words, s) {
-			m.problem(Failure, key, fmt.Sprintf("is %.80q", s), "write one of: "+strings.Join(words, ", "))
-			s = ""
-		}
-		if s == "" {
-			return words[0]
-		}
-		return s
 	}
-	choice("KVCM_REMOTE_LAYOUT", "legacy", "canonical_v1")
-	query := choice("KVCM_DEFAULT_QUERY_TYPE", "2", "1", "3", "4")
-	request := choice("KVCM_QUERY_TYPE", "0", "1", "2", "3", "4")
-	if request != "0" {
-		query = request
-	}
-	window, replicas := e.whole("KVCM_SW_SIZE"), e.whole("KVCM_MIN_REPLICA_COUNT")
-	if query == "3" && window == 0 {
-		m.problem(Failure, "KVCM_SW_SIZE", "is 0, but query type 3 needs a window", "write the window's size in blocks")
-	}
-	if replicas > 1 {
+	if replicas, refused := rtpkeys.Number("KVCM_MIN_REPLICA_COUNT", e.text("KVCM_MIN_REPLICA_COUNT")); refused == nil && replicas > 1 {
 		m.problem(Warning, "KVCM_MIN_REPLICA_COUNT", fmt.Sprintf("is %d; a 3FS is one storage and holds one replica", replicas), "write 1")
 	}
-	switch backend := choice("KVCM_READ_BACKEND_TYPE", "0", "1", "2", "3", "4", "5", "9"); {
-	case backend == "0":
-	case request > "1":
-		m.problem(Failure, "KVCM_READ_BACKEND_TYPE", fmt.Sprintf("is %s, with which KVCM_QUERY_TYPE may only be 0 or 1", backend), "write KVCM_READ_BACKEND_TYPE=0")
-	case backend != "1":
+	request, _ := rtpkeys.Word("KVCM_QUERY_TYPE", e.text("KVCM_QUERY_TYPE"))
+	if backend, refused := rtpkeys.Word("KVCM_READ_BACKEND_TYPE", e.text("KVCM_READ_BACKEND_TYPE")); refused == nil && backend > "1" && request <= "1" {
 		m.problem(Warning, "KVCM_READ_BACKEND_TYPE", "is "+backend+", which reads from another storage than a 3FS", "write 1, or 0 to read from any")
 	}
-}
-
-// whole returns a number of at least 0, which is the default.
-func (e environment) whole(key string) int64 {
-	if strings.TrimSpace(e.text(key)) == "0" {
-		return 0
-	}
-	return e.count(key, 0, maxCount)
 }

@@ -1,20 +1,21 @@
 package engineconfig
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"path"
 	"strconv"
 	"strings"
 
+	"github.com/kv3fs/kv3fs/internal/rtpkeys"
 	"github.com/kv3fs/kv3fs/internal/shellwords"
 )
 
 // The paths at which RTP-LLM's and Tair KVCM's code looks for the 3FS. No setting of
 // RTP-LLM changes them.
 const (
-	rtpMount    = "/3fs/stage/3fs"
+	rtpMount    = rtpkeys.Mount
 	rtpRootDir  = "rtp_llm"    // of the direct tier
 	kvcmRootDir = "kv_manager" // of the SDK
 )
@@ -48,7 +49,7 @@ func readRTPLLM(out *Config, content []byte, _ Params, env func(string) (string,
 	e := environment{m, env}
 
 	remote, direct := e.boolean("ENABLE_REMOTE_CACHE"), e.boolean("ENABLE_3FS")
-	out.TP = int(e.count("TP_SIZE", 0, 4096))
+	out.TP = int(e.number("TP_SIZE", 0))
 	out.Mount = rtpMount
 	out.Need = kvcmNeed()
 	if !e.boolean("REUSE_CACHE") {
@@ -107,24 +108,15 @@ func readRTPDirect(e environment) {
 			m.problem(Failure, key, "is missing; it is part of every file's path", "set it, to the same value on all hosts that share files")
 		}
 	}
-	for key, ms := range map[string]int64{
-		"THREEFS_MATCH_TIMEOUT_MS": 1000, "THREEFS_RPC_GET_CACHE_TIMEOUT_MS": 3000, "THREEFS_RPC_PUT_CACHE_TIMEOUT_MS": 3000,
-		"THREEFS_READ_TIMEOUT_MS": 1000, "THREEFS_WRITE_TIMEOUT_MS": 2000, "MAX_BLOCK_SIZE_PER_ITEM": 16,
-	} {
-		e.count(key, ms, math.MaxInt32)
+	is := map[string]int64{}
+	for _, key := range rtpkeys.Direct() {
+		is[key] = e.number(key, rtpIovBytes)
 	}
-	const largest = 1 << 50
-	read, write := e.count("THREEFS_READ_IOV_SIZE", rtpIovBytes, largest), e.count("THREEFS_WRITE_IOV_SIZE", rtpIovBytes, largest)
-	if write%mib != 0 {
-		m.problem(Failure, "THREEFS_WRITE_IOV_SIZE", fmt.Sprintf("is %d; RTP-LLM divides the buffer into blocks of 1 MiB", write), "write a multiple of 1048576")
-	}
-	dir := path.Join(rtpMount, rtpRootDir)
+	read, write := is["THREEFS_READ_IOV_SIZE"], is["THREEFS_WRITE_IOV_SIZE"]
+	dir := rtpkeys.DirectRoot
 	if root := e.text("THREEFS_ROOT_DIR"); root != "" {
 		m.problem(Note, "THREEFS_ROOT_DIR", "is meant for debugging", "")
-		dir = path.Join(rtpMount, root)
-		if strings.HasPrefix(root, "/") {
-			dir = path.Clean(root)
-		}
+		dir = rtpkeys.Join(rtpMount, root)
 	}
 	out.BasePaths = append(out.BasePaths, dir)
 	out.Need = rtpDirectNeed(read, write)
@@ -140,42 +132,48 @@ func readKVCM(e environment) {
 	kvcmVersions(m)
 	readKVCMQueries(e)
 	m.ignored(Warning, "KVCM_MODEL_SDK_CONFIG", "is not read; RTP-LLM's --kvcm_model_sdk_config kept the name of its variable", "write RECO_MODEL_SDK_CONFIG")
-	text := e.text("RECO_MODEL_SDK_CONFIG")
+	if readKVCMClient(e) {
+		return
+	}
+	text := e.text(rtpkeys.ModelSDKConfig)
 	if text == "" {
 		return
 	}
-	v, err := decodeAny([]byte(text))
-	backends, ok := v.([]any)
-	if err != nil || !ok {
-		m.problem(Failure, "RECO_MODEL_SDK_CONFIG", "is not a JSON list", `write [{"type":"3fs","sdk_log_level":"INFO"}]`)
-		return
+	backends, refused := rtpkeys.ReadModelSDKConfig(text)
+	for _, r := range refused {
+		m.problem(Failure, r.Name, r.What, r.Fix)
 	}
-	for i, b := range backends[:min(len(backends), maxUnknown)] {
-		values, ok := b.(map[string]any)
-		if !ok {
-			m.problem(Failure, "RECO_MODEL_SDK_CONFIG", fmt.Sprintf("entry %d is %s, not an object", i, kindOf(b)), `write {"type":"3fs"}`)
-			continue
-		}
-		readSDKBackend(newMapping(values, fmt.Sprintf("RECO_MODEL_SDK_CONFIG[%d].", i), out))
+	for i, values := range backends[:min(len(backends), maxUnknown)] {
+		readSDKBackend(newMapping(values, fmt.Sprintf("%s[%d].", rtpkeys.ModelSDKConfig, i), out))
 	}
 }
 
-// readSDKBackend reads one backend of the SDK. RTP-LLM parses it and passes it on to the
-// SDK, but the two have different names for 3FS.
+// readKVCMClient reads a client's configuration, and reports whether it has that of the SDK.
+func readKVCMClient(e environment) bool {
+	client := e.kvcm("CLIENT_CONFIG")
+	if client == "" {
+		return false
+	}
+	has, err := rtpkeys.HasSDKConfig(client)
+	if err == nil && has {
+		_, err = rtpkeys.ReadSDK([]byte(client))
+	}
+	if err != nil {
+		e.m.problem(Failure, newKVCM+"CLIENT_CONFIG", "is no good: "+err.Error(), "write the JSON of a client of KVCM's, with instance_id and sdk_config")
+	}
+	return has
+}
+
+// readSDKBackend says what becomes of one backend. RTP-LLM parses it and passes it on to the SDK,
+// but the two have different names for 3FS.
 func readSDKBackend(m *mapping) {
 	const defaults = "; the SDK's defaults apply: mount " + rtpMount + "/, directory " + kvcmRootDir + "/, buffers of 4 GiB each way"
-	switch kind := m.text("type"); kind {
-	case "3fs":
-		m.problem(Note, "type", `"3fs" is RTP-LLM's name; its SDK looks for "hf3fs" and skips this entry`+defaults, "")
-	case "hf3fs":
-		m.problem(Failure, "type", `"hf3fs" is the SDK's name; RTP-LLM, which parses it first, rejects it`, `write "3fs"; it starts`+defaults)
-	case "":
-		m.problem(Failure, "type", "is missing", `write "3fs"`)
-	default:
-		return // another kind of storage, which is not judged here
+	if kind := m.values["type"]; kind != "3fs" {
+		return
 	}
-	for _, key := range []string{"sdk_log_file_path", "sdk_log_level"} {
-		m.text(key)
+	m.problem(Note, "type", `"3fs" is RTP-LLM's name; its SDK looks for "hf3fs" and skips this entry`+defaults, "")
+	for _, key := range []string{"type", "sdk_log_file_path", "sdk_log_level"} {
+		m.known[key] = true
 	}
 	for key := range maps.Keys(m.values) {
 		if !m.known[key] && len(m.known) < maxUnknown {
@@ -221,6 +219,15 @@ func (e environment) text(key string) string {
 }
 
 func (e environment) boolean(key string) bool { return shellwords.RTPTrue(e.text(key)) }
+
+// number returns the number of a variable of RTP-LLM's, or the default if none is set.
+func (e environment) number(key string, fallback int64) int64 {
+	n, refused := rtpkeys.Number(key, e.text(key))
+	if refused != nil {
+		e.m.problem(Failure, key, refused.What, refused.Fix)
+	}
+	return cmp.Or(n, fallback)
+}
 
 // count returns a number of at least 1, or the default if none is set.
 func (e environment) count(key string, fallback, most int64) int64 {
