@@ -28,7 +28,7 @@ func (*scrubCmd) Help() string {
   kv3fs scrub --rate 1GiB /mnt/3fs/models  # those of a directory, faster
 
 The daemon reads the files past its page cache and compares them with the checksums that it keeps
-(serve --checksums on, docs/integrity.md). What is damaged is listed, and treated as if a ring had met it.
+(docs/integrity.md). What is damaged is listed, and treated as if a ring had met it.
 The exit status is 1 if there is any.`
 }
 

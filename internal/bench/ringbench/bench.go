@@ -19,7 +19,11 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	data, mount := o.Data, o.Mount
 	if data == "" {
-		d, err := measure.StartDaemon(ctx, o.Binary, o.Scratch, o.IO)
+		var flags []string
+		if o.Checksums { // they are what the others are compared with
+			flags = []string{"--checksums", "off"}
+		}
+		d, err := measure.StartDaemon(ctx, o.Binary, o.Scratch, o.IO, flags...)
 		if err != nil {
 			return nil, err
 		}
