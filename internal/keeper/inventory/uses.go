@@ -1,8 +1,6 @@
 package inventory
 
-import (
-	"github.com/zeebo/xxh3"
-)
+import "github.com/zeebo/xxh3"
 
 // Uses is told what becomes of files of kind Entry. Its methods are called with a lock
 // held: they return at once and do not call back.
