@@ -15,10 +15,11 @@ import (
 // The log has the sums of files that are not in use: segments of records, only ever appended to. The last
 // record of an inode counts. Nothing is synced on the way: a record that a crash loses makes its file unknown, as does
 // one that a later change of the file has overtaken. What is damaged ends its segment. The oldest segment is
-// copied and removed once more than half of the log is dead; so a record that says that an inode is gone
-// outlives what it is about.
+// copied and removed once more than half of the log is dead, or segments are many for what they have; so a record that
+// says that an inode is gone outlives what it is about.
 type log struct {
-	dir string
+	dir   string
+	write bool
 
 	mu       sync.Mutex
 	segments []*segment // oldest first; the last one is appended to, unless it is full
@@ -75,7 +76,7 @@ func (l *log) bytesLocked(p place) int64 {
 
 const (
 	defaultSegment = 16 << 20
-	// spareSegments may be dead in any case.
+	// spareSegments may be dead, or small, in any case.
 	spareSegments  = 4
 	segmentSuffix  = ".sums"
 	segmentDigits  = 16
@@ -84,11 +85,15 @@ const (
 
 // openLog reads the log in dir, which is made if need be and write is set.
 func openLog(dir string, write bool) (*log, error) {
-	l := &log{dir: dir, segmentBytes: defaultSegment, numbered: make(map[uint64]*segment), index: make(map[uint64]place)}
+	l := &log{dir: dir, write: write, segmentBytes: defaultSegment, numbered: make(map[uint64]*segment), index: make(map[uint64]place)}
 	if write {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
+	}
+	how := os.O_RDONLY
+	if write {
+		how = os.O_RDWR
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !(errors.Is(err, fs.ErrNotExist) && !write) {
@@ -100,7 +105,7 @@ func openLog(dir string, write bool) (*log, error) {
 		if !isOurs || err != nil || len(digits) != segmentDigits {
 			continue
 		}
-		file, err := os.Open(filepath.Join(dir, e.Name()))
+		file, err := os.OpenFile(filepath.Join(dir, e.Name()), how, 0)
 		if err != nil {
 			l.close()
 			return nil, err
@@ -108,11 +113,36 @@ func openLog(dir string, write bool) (*log, error) {
 		l.segments = append(l.segments, &segment{number: number, file: file, full: true})
 	}
 	slices.SortFunc(l.segments, func(a, b *segment) int { return cmp.Compare(a.number, b.number) })
+	end := int64(-1)
 	for _, s := range l.segments {
 		l.numbered[s.number] = s
-		l.scan(s)
+		end = l.scan(s)
+	}
+	if write {
+		l.tidy(end)
 	}
 	return l, nil
+}
+
+// tidy goes on with the last segment, whose records end there, and removes those that have nothing: a daemon
+// that starts and dies again and again must not leave one each time.
+func (l *log) tidy(end int64) {
+	if end >= 0 && end < l.segmentBytes {
+		// What is behind its last good record, as a crash leaves it, would hide what is appended.
+		last := l.segments[len(l.segments)-1]
+		if last.file.Truncate(end) == nil {
+			last.bytes, last.full = end, false
+		}
+	}
+	l.segments = slices.DeleteFunc(l.segments, func(s *segment) bool {
+		st, err := s.file.Stat()
+		if err != nil || st.Size() > 0 || os.Remove(s.file.Name()) != nil {
+			return false
+		}
+		delete(l.numbered, s.number)
+		_ = s.file.Close() // it has nothing
+		return true
+	})
 }
 
 func cutSuffix(name string) (string, bool) {
@@ -123,17 +153,18 @@ func cutSuffix(name string) (string, bool) {
 	return name[:n], true
 }
 
-// scan indexes the records of a segment, up to the first that is damaged.
-func (l *log) scan(s *segment) {
+// scan indexes the records of a segment, up to the first that is damaged, and returns where it ended; negative: the
+// segment cannot be read.
+func (l *log) scan(s *segment) (end int64) {
 	b, err := os.ReadFile(s.file.Name())
 	s.bytes = int64(len(b))
 	if err != nil {
-		return // unknown
+		return -1 // unknown
 	}
 	for off := 0; ; {
 		n, ino, gone, ok := recordAt(b[off:])
 		if !ok || off >= mostSegment || n%unitBytes != 0 {
-			return
+			return int64(off)
 		}
 		l.note(ino, gone, placeOf(s, int64(off), n), n)
 		off += n
@@ -242,14 +273,18 @@ func (l *log) readLocked(p place) []byte {
 	return b
 }
 
-// compact removes the oldest segment if too much of the log is dead, and reports whether it did.
+// compact removes the oldest segment if too much of the log is dead, or too many segments are small, and reports
+// whether it did.
 func (l *log) compact() (bool, error) {
 	l.mu.Lock()
 	total := int64(0)
 	for _, s := range l.segments {
 		total += s.bytes
 	}
-	if len(l.segments) < 2 || total <= 2*l.live+spareSegments*l.segmentBytes {
+	dead := total > 2*l.live+spareSegments*l.segmentBytes
+	// Each that is not small adds one to the right side. So this ends, at last when all have been copied.
+	small := int64(len(l.segments)) > total/l.segmentBytes+spareSegments
+	if !l.write || len(l.segments) < 2 || !dead && !small {
 		l.mu.Unlock()
 		return false, nil
 	}

@@ -153,6 +153,120 @@ func TestCompacts(t *testing.T) {
 	}
 }
 
+func segmentsIn(t *testing.T, dir string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*"+segmentSuffix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// A daemon that starts, saves a little and dies, again and again, goes on with one segment, also behind a record that a
+// crash has cut.
+func TestManyStarts(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sums")
+	const starts = 40
+	for i := range uint64(starts) {
+		l, err := openLog(dir, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.files() != int(i) {
+			t.Fatalf("start %d: %d files", i, l.files())
+		}
+		if err := l.put(&record{stamp: stamp{ino: 1 + i, mtimeNs: 5}}); err != nil {
+			t.Fatal(err)
+		}
+		last := l.segments[len(l.segments)-1]
+		if _, err := last.file.WriteAt(make([]byte, i%3*50), last.bytes); err != nil {
+			t.Fatal(err)
+		}
+		l.close()
+	}
+	if names := segmentsIn(t, dir); len(names) != 1 {
+		t.Errorf("%d segments", len(names))
+	}
+}
+
+// Many small segments, as earlier versions left them, become few: those without a record at once.
+func TestSmallSegments(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sums")
+	l, err := openLog(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.segmentBytes = 1 // each record has one
+	const files = 40
+	for i := range uint64(files) {
+		if err := l.put(&record{stamp: stamp{ino: 1 + i, mtimeNs: 5}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.close()
+	for i, name := range segmentsIn(t, dir) {
+		if i%4 == 0 {
+			if err := os.Truncate(name, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const left = files * 3 / 4
+	if l, err = openLog(dir, true); err != nil {
+		t.Fatal(err)
+	}
+	if names := segmentsIn(t, dir); len(names) != left || len(l.segments) != left {
+		t.Errorf("%d segments of %d records, %d open", len(names), left, len(l.segments))
+	}
+	for again := true; again; {
+		if again, err = l.compact(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.close()
+	if names := segmentsIn(t, dir); len(names) > spareSegments {
+		t.Errorf("%d segments after they were compacted", len(names))
+	}
+	if l, err = openLog(dir, true); err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	if l.files() != left {
+		t.Errorf("%d files, want %d", l.files(), left)
+	}
+}
+
+// A log that is only read stays as it is.
+func TestReadonlyLog(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sums")
+	l, err := openLog(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.segmentBytes = 1
+	for range 40 {
+		if err := l.put(&record{stamp: stamp{ino: 1, mtimeNs: 5}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.close()
+	before := segmentsIn(t, dir)
+	if err := os.Truncate(before[7], 0); err != nil {
+		t.Fatal(err)
+	}
+	if l, err = openLog(dir, false); err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	l.segmentBytes = 1
+	if again, err := l.compact(); again || err != nil {
+		t.Errorf("compacted: %v, %v", again, err)
+	}
+	if after := segmentsIn(t, dir); len(after) != len(before) {
+		t.Errorf("%d segments, before %d", len(after), len(before))
+	}
+}
+
 // Nothing in a segment makes the reader fail, or find what nobody wrote.
 func FuzzRecord(f *testing.F) {
 	words := make(table)
