@@ -249,7 +249,7 @@ func TestCapacityHolds(t *testing.T) {
 			disk := ownDisk(t, 2*limit+(64<<20))
 			d := daemontest.ServeWith(t, daemontest.Options{
 				Data:  disk,
-				Flags: append(strings.Fields(use.flags), "--capacity", strconv.FormatInt(limit, 10), "--eviction-grace", "1s", "--pages-listen", "off"),
+				Flags: append(strings.Fields(use.flags), "--capacity", strconv.FormatInt(limit, 10), "--eviction-grace", "1s", "--deadline", "1m", "--pages-listen", "off"),
 			})
 			own := takenBytes(t, disk)
 			e := &engines{t: t, mount: d.Mount}

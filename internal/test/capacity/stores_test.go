@@ -153,7 +153,7 @@ func TestStoresAreEvicted(t *testing.T) {
 			disk := ownDisk(t, 2*limit+(64<<20))
 			d := daemontest.ServeWith(t, daemontest.Options{
 				Data:  disk,
-				Flags: []string{"--capacity", strconv.FormatInt(limit, 10), "--eviction-grace", "1s", "--pages-listen", "off"},
+				Flags: []string{"--capacity", strconv.FormatInt(limit, 10), "--eviction-grace", "1s", "--deadline", "1m", "--pages-listen", "off"},
 			})
 			own := takenBytes(t, disk)
 			b := &blocks{T: t, chain: strings.Fields(name)[0]}
