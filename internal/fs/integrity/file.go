@@ -24,6 +24,7 @@ type File struct {
 	words     table
 	tail      tail
 	inFlux    int
+	long      bool   // changes overlap in this flux
 	drop      bool   // at the end of the flux everything is unknown
 	epoch     uint64 // counts own changes
 	disturbed bool   // somebody else has changed it, and may still be able to
@@ -68,11 +69,11 @@ func (f *File) begin(fd int) {
 		f.refresh(fd)
 		if f.sealed {
 			// We are a writer, and another one could not be told from us from now on.
-			f.words.limit(firm)
-			f.tail.word = f.tail.atMost(firm)
+			f.limit(firm)
 			f.sealed = false
 		}
 	}
+	f.long = f.long || f.inFlux > 0
 	f.inFlux++
 	f.epoch++
 }
@@ -107,6 +108,13 @@ func (f *File) end(fd int) {
 	f.stamp, f.known, f.dirty = now, err == nil, true
 	if f.tail.end != now.size {
 		f.tail = tail{}
+	}
+	if f.long {
+		f.long = false
+		// What others wrote meanwhile, wherever in the file, does not show in its times.
+		if f.has.Load() && !unshared(fd) {
+			f.limit(soft)
+		}
 	}
 }
 
@@ -152,10 +160,22 @@ func (f *File) MayBeMapped() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mapped, f.sealed = true, false
-	f.words.limit(soft)
-	f.tail.word = f.tail.atMost(soft)
-	f.dirty = true
+	f.sealed = false
+	f.limit(soft)
+	if f.mapped {
+		return // the log has no better ones
+	}
+	f.mapped, f.dirty = true, true
+	if s := f.store; !s.opts.Readonly {
+		// A daemon that is killed before it saves the soft ones must not leave better ones.
+		s.failed(s.log.remove(f.key))
+	}
+}
+
+// limit lowers every degree to at most d. f.mu is held.
+func (f *File) limit(d degree) {
+	f.words.limit(d)
+	f.tail.word = f.tail.atMost(d)
 }
 
 // degree is that of a sum of what was just written.

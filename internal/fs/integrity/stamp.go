@@ -15,9 +15,11 @@ type stamp struct {
 	size    int64
 }
 
-func look(fd int) (stamp, error) {
+func look(fd int) (stamp, error) { return lookAtName(fd, "") }
+
+func lookAtName(dir int, name string) (stamp, error) {
 	var st unix.Statx_t
-	err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_SIZE|unix.STATX_MTIME|unix.STATX_BTIME, &st)
+	err := unix.Statx(dir, name, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_SIZE|unix.STATX_MTIME|unix.STATX_BTIME, &st)
 	if err != nil {
 		return stamp{}, err
 	}
@@ -36,10 +38,43 @@ func Supported(dir string) (why string) {
 		return err.Error()
 	}
 	switch st.Type {
-	case unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC:
-		return ""
+	case unix.EXT4_SUPER_MAGIC:
+		if !keepsBirths(dir) {
+			return "its inodes are of 128 bytes, whose times are of a second, and two changes within one could not be told apart: mkfs.ext4 -I 256"
+		}
+		return coarse(dir)
+	case unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC:
+		return coarse(dir)
 	}
 	return fmt.Sprintf("its file system (type %#x) is not known to show every change of a file in the file's times", st.Type)
+}
+
+func keepsBirths(dir string) bool {
+	now, err := lookAtName(unix.AT_FDCWD, dir+"/.")
+	return err == nil && now.birthNs != 0
+}
+
+// coarse returns why the times of files in dir are too coarse to tell a change, or "".
+func coarse(dir string) (why string) {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return "" // it cannot be tried where nothing can be written
+	}
+	defer unix.Close(fd)
+	// A time that is set is rounded as all others are.
+	const ns = 123456789
+	at := []unix.Timespec{{Sec: 1, Nsec: ns}, {Sec: 1, Nsec: ns}}
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, fmt.Sprint("/proc/self/fd/", fd), at, 0); err != nil {
+		return err.Error()
+	}
+	now, err := look(fd)
+	if err != nil {
+		return err.Error()
+	}
+	if grain := 1e9 + ns - now.mtimeNs; grain < 0 || grain > int64(time.Millisecond) {
+		return "the times of its files are coarser than a millisecond"
+	}
+	return ""
 }
 
 func inMemory(dir string) bool {

@@ -30,6 +30,7 @@ type Store struct {
 	pace     logpace.Pace
 	fine     bool // see fineTimes
 	memory   bool // tmpfs
+	births   bool // inodes have times of birth; those of ext4 that have none have times of a second
 	boot     uint64
 	counters counters
 
@@ -40,15 +41,15 @@ type Store struct {
 	idle, idleChunks int
 }
 
-// Bounds of what stays: files, and chunks of 4 KiB.
+// Bounds of what stays: files, and chunks, which are 64 MiB and the map's own.
 const (
 	mostIdle       = 4096
-	mostIdleChunks = 16 << 10
+	mostIdleChunks = 256 << 10
 )
 
 // mostSaved is how many chunks a file in use may have to be saved from time to time: saving takes a while, for which
 // nobody else can use it. Larger ones, of 16 GiB and more, are saved once nobody uses them any more.
-const mostSaved = 256
+const mostSaved = 256 * 16
 
 type counters struct {
 	verified, changed, damaged, doubtful, aside atomic.Int64
@@ -85,6 +86,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("checksums: which boot of the machine this is: %w", err)
 	}
 	s := &Store{log: l, opts: o, boot: xxh3.Hash(boot), active: make(map[uint64]*File), memory: inMemory(o.Dir)}
+	s.births = keepsBirths(o.Dir)
 	s.fine = !o.Readonly && fineTimes(o.Dir)
 	return s, nil
 }
@@ -182,7 +184,7 @@ func (s *Store) Acquire(fd int, created bool) *File {
 		return nil
 	}
 	now, err := look(fd)
-	if err != nil {
+	if err != nil || s.births && now.birthNs == 0 {
 		return nil
 	}
 	s.mu.Lock()
@@ -224,9 +226,9 @@ func (f *File) load(fd int, created bool) {
 	f.words, f.tail = r.words, r.tail
 	f.has.Store(len(f.words) > 0 || f.tail.word != 0)
 	if r.boot != s.boot {
-		// A power cut may have kept the sums and lost the bytes.
-		f.words.limit(firm)
-		f.tail.word = f.tail.atMost(firm)
+		// A power cut may have kept the sums and lost the bytes, or kept bytes that others wrote and lost
+		// the time at which they did.
+		f.limit(soft)
 	}
 }
 

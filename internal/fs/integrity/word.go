@@ -34,10 +34,10 @@ func (w word) atMost(d degree) word {
 }
 
 // table has the words of a file's whole ranges, in chunks, so that a sparse file takes memory only for what
-// was written.
+// was written: at worst a chunk for each range.
 type table map[int64]*chunk
 
-const chunkRanges = 512
+const chunkRanges = 32
 
 type chunk [chunkRanges]word
 

@@ -1,0 +1,135 @@
+package integrity
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where times are of a second, as with ext4's small inodes, a change cannot be told from the one before.
+func TestRefusesCoarseTimes(t *testing.T) {
+	for size, refused := range map[string]bool{"128": true, "256": false} {
+		dir := t.TempDir()
+		image, at := filepath.Join(dir, "image"), filepath.Join(dir, "mounted")
+		if err := os.WriteFile(image, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		const imageBytes = 16 << 20
+		if err := os.Truncate(image, imageBytes); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(at, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("mkfs.ext4", "-q", "-I", size, image).CombinedOutput(); err != nil {
+			t.Skipf("NOT TESTED: mkfs.ext4: %v %s", err, out)
+		}
+		if out, err := exec.Command("mount", "-o", "loop", image, at).CombinedOutput(); err != nil {
+			t.Skipf("NOT TESTED: mount: %v %s", err, out)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+		if why := Supported(at); (why != "") != refused {
+			t.Errorf("inodes of %s bytes: %q", size, why)
+		}
+	}
+}
+
+// What others write while writes of the daemon overlap, to another part of the file, is unknown while they may have it
+// open.
+func TestOthersWriteBetween(t *testing.T) {
+	rng := rngFor(t)
+	for _, dir := range dirs(t) {
+		s := openStore(t, dir)
+		o := create(t, s, filepath.Join(dir, "f"))
+		o.write(random(rng, 4*RangeBytes), 0)
+		other, err := unix.Open(o.path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := o.sums.BeginWrite(&Write{}, o.fd, 0, RangeBytes)
+		second := o.sums.BeginWrite(&Write{}, o.fd, RangeBytes, RangeBytes)
+		first.End(false)
+		if _, err := unix.Pwrite(other, random(rng, RangeBytes), 3*RangeBytes); err != nil {
+			t.Fatal(err)
+		}
+		second.End(false)
+		if _, bad, found, _ := o.read(0, 4*RangeBytes); found {
+			t.Errorf("%s: another's write was taken for damage: %v", dir, bad)
+		}
+		unix.Close(other)
+		o.close()
+		s.Close()
+	}
+}
+
+// A daemon that is killed right after a client could map a file of tmpfs leaves no sums that a store could belie.
+func TestKilledOnceMapped(t *testing.T) {
+	rng := rngFor(t)
+	dir := dirs(t)[0]
+	s := openStore(t, dir)
+	o := create(t, s, filepath.Join(dir, "f"))
+	o.write(random(rng, RangeBytes), 0)
+	o.close()
+	s.save(true)
+	o = open(t, s, o.path, unix.O_RDWR)
+	o.sums.MayBeMapped()
+	mem, err := unix.Mmap(o.fd, 0, RangeBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem[5] ^= mem[4096] | 1 // reads first: then the store leaves no trace
+	if err := unix.Munmap(mem); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(o.fd)
+	s.log.close()
+	s = openStore(t, dir)
+	defer s.Close()
+	o = open(t, s, o.path, unix.O_RDONLY)
+	defer o.close()
+	if _, bad, found, _ := o.read(0, RangeBytes); found {
+		t.Errorf("a store through a mapping was taken for damage: %v", bad)
+	}
+}
+
+// After a crash of the machine, the disk may have what others wrote and not the time at which they did.
+func TestOtherBoot(t *testing.T) {
+	rng := rngFor(t)
+	for _, dir := range dirs(t) {
+		s := openStore(t, dir)
+		o := create(t, s, filepath.Join(dir, "f"))
+		o.write(random(rng, RangeBytes), 0)
+		o.close()
+		s.save(true)
+		s.Close()
+		fd, err := unix.Open(o.path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damage(t, fd, 5)
+		unix.Close(fd)
+		s = openStore(t, dir)
+		s.boot++
+		o = open(t, s, o.path, unix.O_RDONLY)
+		if _, bad, found, _ := o.read(0, RangeBytes); found {
+			t.Errorf("%s: sums of another boot: %v", dir, bad)
+		}
+		o.close()
+		s.Close()
+	}
+}
+
+// A sparse file takes no more than a small part of what was written.
+func TestSparseMemory(t *testing.T) {
+	words := make(table)
+	const written = 1000
+	for i := range int64(written) {
+		words.set(i*512, newWord(1, soft))
+	}
+	if took := len(words) * chunkRanges * 8; took > written*RangeBytes/400 {
+		t.Errorf("%d bytes for %d", took, written*RangeBytes)
+	}
+}
