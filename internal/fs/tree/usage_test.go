@@ -168,7 +168,9 @@ type usageWorld struct {
 	known   []Entry // lookups to be forgotten
 }
 
-func (w *usageWorld) name() string { return fmt.Sprintf("n%d", w.r.IntN(12)) }
+const usageNames = 12
+
+func (w *usageWorld) name() string { return fmt.Sprintf("n%d", w.r.IntN(usageNames)) }
 func (w *usageWorld) dir() uint64  { return w.dirs[w.r.IntN(len(w.dirs))] }
 
 // keep remembers the lookup of an entry.
@@ -280,12 +282,28 @@ func (w *usageWorld) step() {
 	}
 }
 
+// closeAll ends all uses. Then it has everything written back, and uses each file once more: where extents of a file lie
+// is noted, or noted no more, in blocks that come and go when they are written back, of which nobody is told.
 func (w *usageWorld) closeAll() {
 	for _, h := range w.handles {
 		h.Close()
 	}
 	for _, f := range w.files {
 		f.Release()
+	}
+	fd := must(unix.Open(procPath(w.tr.rootFD), unix.O_RDONLY|unix.O_CLOEXEC, 0))
+	defer unix.Close(fd)
+	if err := unix.Syncfs(fd); err != nil {
+		w.t.Fatal(err)
+	}
+	for _, dir := range w.dirs {
+		for n := range usageNames {
+			if e, ok := w.keep(w.tr.Lookup(dir, fmt.Sprintf("n%d", n), 0)); ok {
+				if h, err := w.tr.Open(e.ID, root, unix.O_RDONLY); err == nil {
+					h.Close()
+				}
+			}
+		}
 	}
 	for len(w.known) > 0 {
 		w.forget(0)
