@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/zeebo/xxh3"
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/logpace"
 )
@@ -25,14 +27,17 @@ type Options struct {
 
 // Store has the sums of the files of one file system.
 type Store struct {
-	log      *log
-	opts     Options
-	pace     logpace.Pace
-	fine     bool // see fineTimes
-	memory   bool // tmpfs
-	births   bool // inodes have times of birth; those of ext4 that have none have times of a second
-	boot     uint64
-	counters counters
+	log  *log
+	opts Options
+	dev  uint64 // of the files
+	pace logpace.Pace
+	// Any client can make doubtful files, of as many names as it likes, so these have no part in pace.
+	damaged, doubtful logpace.Pace
+	fine              bool // see fineTimes
+	memory            bool // tmpfs
+	births            bool // inodes have times of birth; those of ext4 that have none have times of a second
+	boot              uint64
+	counters          counters
 
 	mu     sync.Mutex
 	active map[uint64]*File // by inode
@@ -85,7 +90,12 @@ func Open(o Options) (*Store, error) {
 		l.close()
 		return nil, fmt.Errorf("checksums: which boot of the machine this is: %w", err)
 	}
-	s := &Store{log: l, opts: o, boot: xxh3.Hash(boot), active: make(map[uint64]*File), memory: inMemory(o.Dir)}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Dir(o.Dir), &st); err != nil {
+		l.close()
+		return nil, fmt.Errorf("checksums in %s: %w", o.Dir, err)
+	}
+	s := &Store{log: l, opts: o, dev: st.Dev, boot: xxh3.Hash(boot), active: make(map[uint64]*File), memory: inMemory(o.Dir)}
 	s.births = keepsBirths(o.Dir)
 	s.fine = !o.Readonly && fineTimes(o.Dir)
 	return s, nil
@@ -128,11 +138,11 @@ func (s *Store) failed(err error) {
 
 // Report logs damage of a file that was found by reading it.
 func (s *Store) Report(path string, bad Damage) {
-	kind, what := "doubtful", "what was stored is not what was to be written, so reading it through rings fails: a client has changed its memory meanwhile, another process the file, or it was damaged before anybody read it; write it again or remove it"
+	pace, what := &s.doubtful, "what was stored is not what was to be written, so reading it through rings fails: a client has changed its memory meanwhile, another process the file, or it was damaged before anybody read it; write it again or remove it"
 	if bad.Certain {
-		kind, what = "damaged", "stored bytes have changed without being written: reading them through rings fails; check the disk and the memory, and write the file again or remove it"
+		pace, what = &s.damaged, "stored bytes have changed without being written: reading them through rings fails; check the disk and the memory, and write the file again or remove it"
 	}
-	if suppressed, now := s.pace.Log(kind + " " + path); now {
+	if suppressed, now := pace.Log(path); now {
 		s.opts.Log.Error(what, "file", path, "offset", bad.Off, "bytes", bad.Bytes, "suppressed", suppressed)
 	}
 }
@@ -147,6 +157,11 @@ func (s *Store) ReportAside(path, name string, err error) {
 	}
 	s.counters.aside.Add(1)
 	s.opts.Log.Warn("renamed a damaged file, so that its engine finds nothing and computes the entry again; look at it, or remove it", "file", path, "name", name)
+}
+
+// ReportAsideEnd logs that so many damaged files were renamed that no more are.
+func (s *Store) ReportAsideEnd(n int) {
+	s.opts.Log.Error("no more damaged files are renamed until a restart: the disk or the memory is failing, check them; damaged files keep their names, and reading them through rings fails", "renamed", n)
 }
 
 // Close saves what is known. Files must have been released, except where calls hang. A nil Store ignores it.
@@ -178,10 +193,14 @@ func (s *Store) save(all bool) {
 }
 
 // Acquire returns the sums of an open file, until Release. created says that the daemon has
-// just made it, so that nobody else has it open. On a nil Store it returns nil.
+// just made it, so that nobody else has it open. On a nil Store, and for a file of another device, it returns nil.
 func (s *Store) Acquire(fd int, created bool) *File {
 	if s == nil {
 		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Dev != s.dev {
+		return nil // its inode number may be that of one of ours
 	}
 	now, err := look(fd)
 	if err != nil || s.births && now.birthNs == 0 {

@@ -27,32 +27,33 @@ const (
 type found struct {
 	path string
 	key  identity
+	uid  uint32
 }
 
 // Damaged says that a range of the file is not what was written. It is logged, and the file's entry is
 // set aside if the damage is certain.
 func (f *File) Damaged(bad integrity.Damage) {
-	t, n := f.of.tree, f.of.node
+	t := f.of.tree
 	t.mu.RLock()
-	at := t.pathLocked(n.place)
+	at := t.pathLocked(f.of.node.place)
 	t.mu.RUnlock()
-	t.damagedAt(at, n.key, bad)
+	t.damagedAt(at, f.fd, bad)
 }
 
 // Damaged is File.Damaged for a file of a path below the data directory that is open as fd.
-func (t *Tree) Damaged(path string, fd int, bad integrity.Damage) {
-	if st, err := statFD(fd); err == nil {
-		t.damagedAt(path, t.identityOf(&st), bad)
-	}
-}
+func (t *Tree) Damaged(path string, fd int, bad integrity.Damage) { t.damagedAt(path, fd, bad) }
 
-func (t *Tree) damagedAt(path string, k identity, bad integrity.Damage) {
+func (t *Tree) damagedAt(path string, fd int, bad integrity.Damage) {
 	t.sums.Report(path, bad)
 	if !bad.Certain || t.aside == nil {
 		return
 	}
+	st, err := statFD(fd)
+	if err != nil {
+		return
+	}
 	select {
-	case t.damaged <- found{path, k}:
+	case t.damaged <- found{path, t.identityOf(&st), st.Uid}:
 	default:
 	}
 }
@@ -67,24 +68,26 @@ func (t *Tree) setAsideAll(ctx context.Context) {
 		case f = <-t.damaged:
 		}
 		for _, part := range t.aside(f.path) {
-			key := f.key
-			if part.Path != f.path {
-				key = identity{}
+			err := t.setAside(part, f)
+			if err == unix.ENOENT {
+				continue
 			}
-			err := t.setAside(part, key)
 			t.sums.ReportAside(part.Path, part.Name, err)
-			if err != nil && err != unix.ENOENT {
+			if err != nil {
 				break // the data must not stay without what belongs to it, or go before it
 			}
 			done++
 		}
 	}
+	if ctx.Err() == nil {
+		t.sums.ReportAsideEnd(mostAside)
+	}
 	<-ctx.Done()
 }
 
-// setAside renames the regular file of a path, which is the inode of key, or any if that is zero. ESTALE: it is another
-// one, or has more names.
-func (t *Tree) setAside(a Aside, key identity) error {
+// setAside renames the regular file of a path, which is f, or belongs to it and has the same owner. ESTALE: it is another
+// one, or has more names. EPERM: its owner is another one.
+func (t *Tree) setAside(a Aside, f found) error {
 	dir, name := path.Split(a.Path)
 	fd, err := openBeneath(t.rootFD, path.Clean("./"+dir), unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
@@ -97,8 +100,10 @@ func (t *Tree) setAside(a Aside, key identity) error {
 	switch {
 	case err != nil:
 		return err
-	case st.Mode&unix.S_IFMT != unix.S_IFREG, st.Nlink != 1, key != identity{} && t.identityOf(&st) != key:
+	case st.Mode&unix.S_IFMT != unix.S_IFREG, st.Nlink != 1, a.Path == f.path && t.identityOf(&st) != f.key:
 		return unix.ESTALE
+	case st.Uid != f.uid:
+		return unix.EPERM // nobody's damage moves the files of others
 	}
 	n, known := t.byIdentity.get(t.identityOf(&st))
 	t.renames.Add(1)
