@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 // scrub reads all files or some, lists what is damaged, and says how much it could compare.
@@ -72,5 +75,71 @@ func TestScrubWithoutChecksums(t *testing.T) {
 	o := operate(t, "--checksums", "off")
 	if out, errs, status := o.try(o.Mount, "scrub"); status != exitFailed || !strings.Contains(errs, "--checksums on") {
 		t.Errorf("%d, %s%s", status, out, errs)
+	}
+}
+
+// A scrub keeps to the data directory's file system, and is no use of a file.
+func TestScrubLeavesOthers(t *testing.T) {
+	skipWithoutFUSE(t)
+	daemontest.NeedRoot(t)
+	data := filepath.Join(t.TempDir(), "data")
+	sub := filepath.Join(data, "models", "sub")
+	for _, at := range []string{data, sub} {
+		if err := os.MkdirAll(at, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Mount("kv3fs-test", at, "tmpfs", unix.MS_STRICTATIME, "size=16m,mode=777"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(at, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for i := range 200 { // the numbers of inodes are those of the other one's
+		if err := os.WriteFile(filepath.Join(sub, strconv.Itoa(i)), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin := binary(t)
+	o := &operated{t, daemontest.ServeWith(t, daemontest.Options{Binary: bin, Data: data, Flags: []string{"--drain", "1s", "--pages-listen", "off", "--checksums", "on", "--passthrough", "off"}}), bin}
+	content := bytes.Repeat([]byte("scrubbed"), 40_000)
+	if err := os.WriteFile(filepath.Join(o.Mount, "f"), content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(data, "f")
+	used := func() int64 {
+		t.Helper()
+		var st unix.Stat_t
+		if err := unix.Stat(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Atim.Sec
+	}
+	const long = 1e9 // ago
+	if err := unix.UtimesNanoAt(unix.AT_FDCWD, path, []unix.Timespec{{Sec: long}, {Nsec: unix.UTIME_OMIT}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, status := o.try(o.Mount, "scrub", "models/sub"); status != exitFailed || !strings.Contains(errs, "another file system") {
+		t.Errorf("what is mounted below: status %d, %s%s", status, out, errs)
+	}
+	for _, at := range []string{".", "f"} {
+		var r scrubReport
+		if err := json.Unmarshal([]byte(o.run("scrub", "--json", at)), &r); err != nil {
+			t.Fatal(err)
+		}
+		if size := int64(len(content)); r.Files != 1 || r.TotalBytes != size || r.VerifiedBytes != size {
+			t.Errorf("%s: %+v", at, r)
+		}
+	}
+	if at := used(); at != long {
+		t.Errorf("a scrub was a use: at %d", at)
+	}
+	if _, err := os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if used() == long {
+		t.Error("reading is no use there, so this test cannot tell")
 	}
 }

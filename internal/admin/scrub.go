@@ -1,6 +1,9 @@
 package admin
 
-import "context"
+import (
+	"context"
+	"fmt"
+)
 
 // Scrubber reads files below a directory, or one file, to find damage. rate is in bytes for each second, 0 for
 // no limit. It calls fn from time to time, and ends with its error.
@@ -40,9 +43,19 @@ type scrubRequest struct {
 	Rate int64  `json:"rate"`
 }
 
+// mostScrubs at once: one may take a day, and must leave room for other calls.
+const mostScrubs = mostCalls / 4
+
 // Scrubs has the server offer scrubs. Call it before Start.
 func (s *Server) Scrubs(by Scrubber) {
+	room := make(chan struct{}, mostScrubs)
 	s.handle("scrub", call(func(ctx context.Context, r scrubRequest, send func(any) error) error {
+		select {
+		case room <- struct{}{}:
+			defer func() { <-room }()
+		default:
+			return fmt.Errorf("%d scrubs run already, which are all that the daemon does at once; wait for one to end, or end it", mostScrubs)
+		}
 		return by.Scrub(ctx, r.Path, r.Rate, func(v Scrubbed) error { return send(v) })
 	}))
 }

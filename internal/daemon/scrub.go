@@ -3,9 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +33,7 @@ const tellTime = 200 * time.Millisecond
 type scrub struct {
 	scrubber
 	root   *os.Root
+	dev    uint64 // of the data directory
 	reader *integrity.Scrubber
 	fn     func(admin.Scrubbed) error
 	is     admin.ScrubProgress
@@ -54,7 +57,11 @@ func (s scrubber) Scrub(ctx context.Context, at string, rate int64, fn func(admi
 		return err
 	}
 	defer reader.Close()
-	run := &scrub{scrubber: s, root: root, reader: reader, fn: fn, rate: rate}
+	about, err := root.Stat(".")
+	if err != nil {
+		return err
+	}
+	run := &scrub{scrubber: s, root: root, dev: deviceOf(about), reader: reader, fn: fn, rate: rate}
 	at = path.Clean(at)
 	err = run.walk(ctx, at, func(_ string, size int64) error {
 		run.is.TotalBytes += size
@@ -67,7 +74,10 @@ func (s scrubber) Scrub(ctx context.Context, at string, rate int64, fn func(admi
 	return errors.Join(err, run.tell(true))
 }
 
-// walk calls fn with the regular files at and below a path. Files that come or go meanwhile may be left out.
+func deviceOf(info fs.FileInfo) uint64 { return info.Sys().(*syscall.Stat_t).Dev }
+
+// walk calls fn with the regular files at and below a path, as far as they are on the data directory's device: others have no
+// checksums. Files that come or go meanwhile may be left out.
 func (s *scrub) walk(ctx context.Context, at string, fn func(name string, size int64) error) error {
 	return fs.WalkDir(s.root.FS(), at, func(name string, e fs.DirEntry, err error) error {
 		switch {
@@ -81,12 +91,19 @@ func (s *scrub) walk(ctx context.Context, at string, fn func(name string, size i
 			return s.unreadable(name, err)
 		case name == tree.StateName:
 			return fs.SkipDir
-		case !e.Type().IsRegular():
+		case !e.IsDir() && !e.Type().IsRegular():
 			return nil
 		}
 		info, err := e.Info()
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil // it has just gone
+		case deviceOf(info) != s.dev && name == at:
+			return fmt.Errorf("%s is on another file system than the data directory, and of its files there are no checksums", name)
+		case deviceOf(info) != s.dev && e.IsDir():
+			return fs.SkipDir
+		case deviceOf(info) != s.dev, e.IsDir():
+			return nil
 		}
 		return fn(name, info.Size())
 	})
@@ -94,7 +111,7 @@ func (s *scrub) walk(ctx context.Context, at string, fn func(name string, size i
 
 // file reads one file.
 func (s *scrub) file(ctx context.Context, name string) error {
-	f, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	f, err := s.open(name, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
@@ -106,7 +123,7 @@ func (s *scrub) file(ctx context.Context, name string) error {
 		return nil // another one has taken its place
 	}
 	fd, direct := int(f.Fd()), -1
-	if d, err := s.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_DIRECT, 0); err == nil {
+	if d, err := s.open(name, unix.O_DIRECT); err == nil {
 		defer d.Close()
 		if same(f, d) {
 			direct = int(d.Fd())
@@ -134,6 +151,16 @@ func (s *scrub) file(ctx context.Context, name string) error {
 		return s.unreadable(name, err)
 	}
 	return err
+}
+
+// open opens a file without that its reading counts as a use, if it is ours or we are privileged.
+func (s *scrub) open(name string, more int) (*os.File, error) {
+	how := os.O_RDONLY | unix.O_NONBLOCK | unix.O_NOFOLLOW | more
+	f, err := s.root.OpenFile(name, how|unix.O_NOATIME, 0)
+	if errors.Is(err, unix.EPERM) {
+		return s.root.OpenFile(name, how, 0)
+	}
+	return f, err
 }
 
 func same(a, b *os.File) bool {
