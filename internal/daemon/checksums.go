@@ -24,7 +24,7 @@ func newChecksums(data string, on, readonly bool, log *slog.Logger) (*integrity.
 		log.Info("no checksums are kept of the data directory", "data", data, "why", why)
 		return nil, nil
 	}
-	return integrity.Open(integrity.Options{Dir: filepath.Join(data, tree.StateName, sumsDir), Readonly: readonly, Log: log})
+	return integrity.Open(integrity.Options{Files: data, Dir: filepath.Join(data, tree.StateName, sumsDir), Readonly: readonly, Log: log})
 }
 
 // aside returns how the files of a damaged entry are renamed: entries of a known layout that others may remove, and nothing

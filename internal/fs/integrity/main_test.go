@@ -33,7 +33,7 @@ func dirs(t *testing.T) []string {
 
 func openStore(t testing.TB, dir string) *Store {
 	t.Helper()
-	s, err := Open(Options{Dir: filepath.Join(dir, "sums"), Log: slog.New(slog.DiscardHandler)})
+	s, err := Open(Options{Files: dir, Dir: filepath.Join(dir, "sums"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

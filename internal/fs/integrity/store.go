@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +17,9 @@ import (
 
 // Options of Open.
 type Options struct {
-	// Dir is the store's own directory, on the file system of the files. Its parent exists.
+	// Files is a directory of the files: those of its device have sums.
+	Files string
+	// Dir is the store's own directory. Its parent exists, unless nothing is written.
 	Dir string
 	// Readonly: sums are compared, and none are written.
 	Readonly bool
@@ -91,13 +92,13 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("checksums: which boot of the machine this is: %w", err)
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(filepath.Dir(o.Dir), &st); err != nil {
+	if err := unix.Stat(o.Files, &st); err != nil {
 		l.close()
-		return nil, fmt.Errorf("checksums in %s: %w", o.Dir, err)
+		return nil, fmt.Errorf("checksums of %s: %w", o.Files, err)
 	}
-	s := &Store{log: l, opts: o, dev: st.Dev, boot: xxh3.Hash(boot), active: make(map[uint64]*File), memory: inMemory(o.Dir)}
-	s.births = keepsBirths(o.Dir)
-	s.fine = !o.Readonly && fineTimes(o.Dir)
+	s := &Store{log: l, opts: o, dev: st.Dev, boot: xxh3.Hash(boot), active: make(map[uint64]*File), memory: inMemory(o.Files)}
+	s.births = keepsBirths(o.Files)
+	s.fine = !o.Readonly && fineTimes(o.Files)
 	return s, nil
 }
 

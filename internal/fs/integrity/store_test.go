@@ -16,7 +16,8 @@ import (
 // However many doubtful files a client makes, the log tells of certain damage, and of a disk that cannot be written to.
 func TestDoubtHidesNothing(t *testing.T) {
 	var lines bytes.Buffer
-	s, err := Open(Options{Dir: filepath.Join(t.TempDir(), "sums"), Log: slog.New(slog.NewTextHandler(&lines, nil))})
+	dir := t.TempDir()
+	s, err := Open(Options{Files: dir, Dir: filepath.Join(dir, "sums"), Log: slog.New(slog.NewTextHandler(&lines, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +92,29 @@ func TestOtherDevice(t *testing.T) {
 	defer o.close()
 	if _, _, found, verified := o.read(0, RangeBytes); found || verified != RangeBytes {
 		t.Errorf("damage %v, %d bytes verified", found, verified)
+	}
+}
+
+// Files that nobody has ever written through a daemon can be served by one that writes nothing.
+func TestNeverWritten(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(Options{Files: dir, Dir: filepath.Join(dir, "absent", "sums"), Readonly: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := open(t, s, path, unix.O_RDONLY)
+	if _, _, found, verified := o.read(0, 1); found || verified != 0 {
+		t.Errorf("damage %v, %d bytes verified", found, verified)
+	}
+	o.close()
+	s.save(true)
+	s.Close()
+	if _, err := os.Lstat(filepath.Join(dir, "absent")); !os.IsNotExist(err) {
+		t.Errorf("something was written: %v", err)
 	}
 }
 

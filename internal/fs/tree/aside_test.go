@@ -41,8 +41,9 @@ func (w *asideWorld) logged() string {
 
 func newAsideWorld(t *testing.T) *asideWorld {
 	w := &asideWorld{t: t}
+	dir := t.TempDir()
 	var err error
-	w.sums, err = integrity.Open(integrity.Options{Dir: filepath.Join(t.TempDir(), "sums"), Log: slog.New(slog.NewTextHandler(w, nil))})
+	w.sums, err = integrity.Open(integrity.Options{Files: dir, Dir: filepath.Join(dir, "sums"), Log: slog.New(slog.NewTextHandler(w, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,9 +125,13 @@ func TestSetsDamageAside(t *testing.T) {
 	if got, err := c.ringRead(f, 0, iovBytes); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("written again: %d bytes, %v", len(got), err)
 	}
-	// Once nobody has it open, it is served as it is.
+	// Its damage is served to nobody who has it open; once nobody has, it is served as it is.
 	aside, back := filepath.Join(d.Mount, "models", names[0]), filepath.Join(d.Mount, "models", "looked-at")
+	damage(t, filepath.Join(d.Data, "models", names[0]), 5)
 	if old != nil {
+		if _, err := c.ringRead(old, 0, rangeBytes); !errors.Is(err, syscall.EIO) {
+			t.Errorf("a damaged range of the damaged file, which is open: %v", err)
+		}
 		old.Close()
 	}
 	if err := os.Rename(aside, back); err != nil {
