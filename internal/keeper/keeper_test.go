@@ -124,8 +124,10 @@ func (w *world) store(rel string, size int, deadline time.Time) error {
 	}
 	defer f.Close()
 	k, dk := keyOf(w.t, f.Name()), keyOf(w.t, dir)
-	w.Created(k, dk, name, false)
+	// In use before the keeper knows it: the first look for what writers did not complete may not be over, and no file is
+	// too young for it.
 	w.Opened(k, dk, name)
+	w.Created(k, dk, name, false)
 	defer func() { w.Closed(k, blocksOf(f)) }()
 	part := make([]byte, size/4)
 	for i := range 4 {
