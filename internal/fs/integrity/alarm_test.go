@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -109,14 +110,14 @@ func TestOtherBoot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		damage(t, fd, 5)
-		unix.Close(fd)
 		s = openStore(t, dir)
 		s.boot++
 		o = open(t, s, o.path, unix.O_RDONLY)
+		damage(t, o.sums, fd, 5)
 		if _, bad, found, _ := o.read(0, RangeBytes); found {
 			t.Errorf("%s: sums of another boot: %v", dir, bad)
 		}
+		unix.Close(fd)
 		o.close()
 		s.Close()
 	}
@@ -131,5 +132,67 @@ func TestSparseMemory(t *testing.T) {
 	}
 	if took := len(words) * chunkRanges * 8; took > written*RangeBytes/400 {
 		t.Errorf("%d bytes for %d", took, written*RangeBytes)
+	}
+}
+
+// cp -p and rsync set the times of a file to those of another: the same, if times are whole seconds.
+func TestSameTimesSet(t *testing.T) {
+	rng := rngFor(t)
+	for _, dir := range dirs(t) {
+		for _, running := range []bool{true, false} {
+			s := openStore(t, dir)
+			o := create(t, s, filepath.Join(dir, strconv.FormatBool(running)))
+			o.write(random(rng, RangeBytes), 0)
+			times := []unix.Timespec{{Sec: 1 << 30}, {Sec: 1 << 30}}
+			set := func() error { return unix.UtimesNanoAt(unix.AT_FDCWD, o.path, times, 0) }
+			if err := o.sums.Touch(o.fd, set); err != nil {
+				t.Fatal(err)
+			}
+			o.close()
+			o = open(t, s, o.path, unix.O_RDONLY)
+			o.read(0, RangeBytes)
+			if !running {
+				o.close()
+				s.Close()
+			}
+			if err := os.WriteFile(o.path, random(rng, RangeBytes), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := set(); err != nil {
+				t.Fatal(err)
+			}
+			if !running {
+				s = openStore(t, dir)
+				o = open(t, s, o.path, unix.O_RDONLY)
+			}
+			if _, bad, found, _ := o.read(0, RangeBytes); found {
+				t.Errorf("%s: another's file with the same times was taken for damage: %v", dir, bad)
+			}
+			o.close()
+			s.Close()
+		}
+	}
+}
+
+// Renames and links of the daemon's own leave sums as good as they were.
+func TestMoved(t *testing.T) {
+	rng := rngFor(t)
+	for _, dir := range dirs(t) {
+		s := openStore(t, dir)
+		o := create(t, s, filepath.Join(dir, "part"))
+		o.write(random(rng, RangeBytes), 0)
+		before := o.sums.words.get(0)
+		m := s.Moving(unix.AT_FDCWD, o.path)
+		to := filepath.Join(dir, "whole")
+		if err := os.Rename(o.path, to); err != nil {
+			t.Fatal(err)
+		}
+		m.Done(unix.AT_FDCWD, to)
+		o.read(0, RangeBytes)
+		if after := o.sums.words.get(0); after.degree() < before.degree() {
+			t.Errorf("%s: of degree %d, and once renamed %d", dir, before.degree(), after.degree())
+		}
+		o.close()
+		s.Close()
 	}
 }

@@ -8,18 +8,20 @@
 // # What a sum can be held against
 //
 // Sums hold for a state of a file: its inode, time of birth, size and time of modification, as
-// fstat showed them right after the daemon's own last write (a stamp). Not its ctime, which
-// renames and links move. Before its next write, and before a mismatch is believed, the stamp must
+// fstat showed them right after the daemon's own last write (a stamp). Before its next write, and before a mismatch is believed, the stamp must
 // still be the same; otherwise somebody else has changed the file, and all its sums are dropped:
-// the bytes are "unknown", and served as they are. Writes that overlap in time are bracketed
+// the bytes are "unknown", and served as they are. Where only its ctime has moved, it may have another
+// name or mode, or other bytes and the times of another file (cp -p): sums become soft. What the daemon itself
+// does to names and modes it tells the Store, see Move. Writes that overlap in time are bracketed
 // together; until the last has ended, the file is in flux and nothing is verified.
 //
 // Three things can change bytes without moving the stamp that we see: a write of another process
 // between the daemon's write and its fstat, stores through a mapping to a page that was written to
 // before, and a client that changes its memory while it is written. So each sum has a degree:
 //
-//   - soft: somebody else was seen to change the file, and may still have it open, or the file
-//     system's times are too coarse to tell. A mismatch means unknown.
+//   - soft: somebody else was seen to change the file, and may still have it open, or has it open when
+//     writes end that overlapped; the file system's times are too coarse to tell; or the sum is of another
+//     boot, before which times may have been lost. A mismatch means unknown.
 //   - firm: nobody was. A mismatch answers EIO, and nothing more happens.
 //   - confirmed: the bytes were read and matched, after a moment when the stamp was right and
 //     nobody had the file open or mapped for writing (a lease of the kernel says so), and the
@@ -33,7 +35,8 @@
 // different ones (Linux 6.13, most local file systems); elsewhere sums begin soft, and a file is
 // sealed only once its last change is older than a tick of the clock. On tmpfs a page that was read
 // through a mapping can be written without any time moving: sums become at most firm there, and soft
-// again once a client may map the file.
+// again once a client may map the file. Where times are of a second, as with ext4's inodes of 128 bytes, no
+// sums are kept.
 package integrity
 
 // RangeBytes is what one sum covers: 8 bytes for 128 KiB are 64 MiB for a TiB. Smaller ranges would

@@ -84,6 +84,12 @@ func (f *File) refresh(fd int) {
 	if err == nil && f.known && now == f.stamp {
 		return
 	}
+	if err == nil && f.known && now.sameBytes(f.stamp) {
+		// A new name, or bytes of a file with the same times: cp -p sets them, rsync does.
+		f.limit(soft)
+		f.sealed, f.stamp, f.dirty = false, now, true
+		return
+	}
 	if f.has.Load() {
 		f.store.counters.changed.Add(1)
 	}

@@ -108,11 +108,11 @@ func TestFindsDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		damage(t, writer, 2*RangeBytes+5)
+		damage(t, o.sums, writer, 2*RangeBytes+5)
 		if _, bad, found, _ := o.read(0, int64(len(content))); s.fine && (!found || bad.Off != 2*RangeBytes || bad.Bytes != RangeBytes || bad.Certain) {
 			t.Errorf("%s: damage before the first read: %v %v", dir, found, bad)
 		}
-		damage(t, writer, 2*RangeBytes+5) // which mends it
+		damage(t, o.sums, writer, 2*RangeBytes+5) // which mends it
 		unix.Close(writer)
 		for range 2 { // a failed seal is tried again after a while
 			o.sums.triedSeal = time.Time{}
@@ -124,7 +124,7 @@ func TestFindsDamage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		damage(t, writer, int64(len(content))-1)
+		damage(t, o.sums, writer, int64(len(content))-1)
 		if _, bad, found, _ := o.read(0, int64(len(content))); s.fine && (!found || bad.Off != 4*RangeBytes || bad.Bytes != 999 || bad.Certain == s.memory) {
 			t.Errorf("%s: damage of the last range: %v %v", dir, found, bad)
 		}
@@ -159,7 +159,7 @@ func TestMappedInMemory(t *testing.T) {
 	o.sums.MayBeMapped()
 	for range 2 {
 		o.write(content, 0)
-		damage(t, o.fd, 5)
+		damage(t, o.sums, o.fd, 5)
 		if _, bad, found, _ := o.read(0, RangeBytes); found {
 			t.Errorf("what may be mapped was called damaged: %v", bad)
 		}
@@ -181,7 +181,7 @@ func TestMappedInMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(writer)
-	damage(t, writer, 5)
+	damage(t, o.sums, writer, 5)
 	if _, bad, found, _ := o.read(0, RangeBytes); !found || bad.Certain {
 		t.Errorf("damage of what was read as it should be: %v %v", found, bad)
 	}
@@ -211,11 +211,11 @@ func TestServesNoDamage(t *testing.T) {
 			o := all[rng.IntN(len(all))]
 			size := fileSize(t, o.fd)
 			at := rng.Int64N(size)
-			damage(t, o.fd, at)
+			damage(t, o.sums, o.fd, at)
 			if _, bad, found, _ := o.read(0, size); !found || at < bad.Off || at >= bad.Off+bad.Bytes {
 				t.Fatalf("%s: injection %d at %d of %d: served; %v %v", o.path, i, at, size, found, bad)
 			}
-			damage(t, o.fd, at)
+			damage(t, o.sums, o.fd, at)
 			if _, bad, found, _ := o.read(0, size); found {
 				t.Fatalf("%s: it is mended: %v", o.path, bad)
 			}

@@ -273,7 +273,7 @@ func FuzzRecord(f *testing.F) {
 	words.set(0, 5)
 	words.set(1, 6)
 	words.set(9000, 7)
-	f.Add((&record{stamp{1, 2, 3, 4}, 5, tail{6, 7}, words}).append(nil))
+	f.Add((&record{stamp{1, 2, 3, 4, 8}, 5, tail{6, 7}, words}).append(nil))
 	f.Add(appendGone(nil, 9))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n, ino, gone, ok := recordAt(b)

@@ -115,8 +115,8 @@ func random(rng *rand.Rand, n int64) []byte {
 	return b[:n]
 }
 
-// damage changes a byte on the disk, as far as the times tell nothing.
-func damage(t testing.TB, fd int, off int64) {
+// damage changes a byte on the disk, as far as the times of the file tell, which f has in use.
+func damage(t testing.TB, f *File, fd int, off int64) {
 	t.Helper()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -133,6 +133,16 @@ func damage(t testing.TB, fd int, off int64) {
 	times := []unix.Timespec{st.Atim, st.Mtim}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, "/proc/self/fd/"+itoa(fd), times, 0); err != nil {
 		t.Fatal(err)
+	}
+	now, err := look(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The time of change cannot be set back.
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.stamp.sameBytes(now) {
+		f.stamp = now
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // A record of the log, numbers little-endian:
 //
-//	 0 4  magic "kSu1"
+//	 0 4  magic "kSu2"
 //	 4 4  bytes of the record
 //	 8 8  inode
 //	16 8  time of birth, ns
@@ -22,7 +22,8 @@ import (
 //	56 8  that sum
 //	64 4  runs of sums; 0xffffffff: the inode is gone
 //	68 4  0
-//	72    each run: first range (8), how many (8), their words (8 each)
+//	72 8  time of change, ns
+//	80    each run: first range (8), how many (8), their words (8 each)
 //	.. 8  XXH3 of all before
 type record struct {
 	stamp stamp
@@ -32,8 +33,8 @@ type record struct {
 }
 
 const (
-	recordMagic = 'k' | 'S'<<8 | 'u'<<16 | '1'<<24
-	headBytes   = 72
+	recordMagic = 'k' | 'S'<<8 | 'u'<<16 | '2'<<24
+	headBytes   = 80
 	sumBytes    = 8
 	goneRuns    = math.MaxUint32
 )
@@ -56,6 +57,7 @@ func (r *record) append(b []byte) []byte {
 	for i, v := range []uint64{r.stamp.ino, uint64(r.stamp.birthNs), uint64(r.stamp.mtimeNs), uint64(r.stamp.size), r.boot, uint64(r.tail.end), uint64(r.tail.word)} {
 		order.PutUint64(h[8+8*i:], v)
 	}
+	order.PutUint64(h[72:], uint64(r.stamp.ctimeNs))
 	runs, countAt := uint32(0), 0
 	next := int64(-1)
 	for _, i := range slices.Sorted(maps.Keys(r.words)) {
@@ -101,7 +103,7 @@ func recordAt(b []byte) (n int, ino uint64, gone, ok bool) {
 // parse reads a record that recordAt has accepted.
 func (r *record) parse(b []byte) bool {
 	u := func(at int) uint64 { return order.Uint64(b[at:]) }
-	r.stamp = stamp{ino: u(8), birthNs: int64(u(16)), mtimeNs: int64(u(24)), size: int64(u(32))}
+	r.stamp = stamp{ino: u(8), birthNs: int64(u(16)), mtimeNs: int64(u(24)), size: int64(u(32)), ctimeNs: int64(u(72))}
 	r.boot = u(40)
 	r.tail = tail{int64(u(48)), word(u(56))}
 	r.words = make(table)

@@ -13,17 +13,24 @@ type stamp struct {
 	birthNs int64 // 0 where the file system keeps none
 	mtimeNs int64
 	size    int64
+	ctimeNs int64 // renames, links and the like move it, too
+}
+
+// sameBytes reports whether only the time of change tells them apart.
+func (s stamp) sameBytes(other stamp) bool {
+	s.ctimeNs = other.ctimeNs
+	return s == other
 }
 
 func look(fd int) (stamp, error) { return lookAtName(fd, "") }
 
 func lookAtName(dir int, name string) (stamp, error) {
 	var st unix.Statx_t
-	err := unix.Statx(dir, name, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_SIZE|unix.STATX_MTIME|unix.STATX_BTIME, &st)
+	err := unix.Statx(dir, name, unix.AT_EMPTY_PATH|unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_SIZE|unix.STATX_MTIME|unix.STATX_CTIME|unix.STATX_BTIME, &st)
 	if err != nil {
 		return stamp{}, err
 	}
-	s := stamp{ino: st.Ino, mtimeNs: st.Mtime.Sec*1e9 + int64(st.Mtime.Nsec), size: int64(st.Size)}
+	s := stamp{ino: st.Ino, mtimeNs: st.Mtime.Sec*1e9 + int64(st.Mtime.Nsec), size: int64(st.Size), ctimeNs: st.Ctime.Sec*1e9 + int64(st.Ctime.Nsec)}
 	if st.Mask&unix.STATX_BTIME != 0 {
 		s.birthNs = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
 	}
@@ -115,7 +122,7 @@ func fineTimes(dir string) bool {
 // old reports whether a change from now on gets another time than s has.
 func (s stamp) old() bool {
 	var now unix.Timespec
-	return unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) == nil && now.Nano() > s.mtimeNs+tickNs
+	return unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) == nil && now.Nano() > max(s.mtimeNs, s.ctimeNs)+tickNs
 }
 
 // unshared reports whether nobody else has the file of fd open or mapped for writing.

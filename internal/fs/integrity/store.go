@@ -240,12 +240,12 @@ func (f *File) load(fd int, created bool) {
 	}
 	f.sealed = alone && (s.fine || now.old())
 	r := s.log.get(f.key)
-	if r == nil || r.stamp != now {
+	if r == nil || !now.sameBytes(r.stamp) {
 		return
 	}
 	f.words, f.tail = r.words, r.tail
 	f.has.Store(len(f.words) > 0 || f.tail.word != 0)
-	if r.boot != s.boot {
+	if r.boot != s.boot || r.stamp != now {
 		// A power cut may have kept the sums and lost the bytes, or kept bytes that others wrote and lost
 		// the time at which they did.
 		f.limit(soft)

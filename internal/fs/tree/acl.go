@@ -69,10 +69,12 @@ func (t *Tree) SetACL(id uint64, name string, value []byte, c cred.Caller) error
 	err = t.onInode(n, func(fd int, _ *unix.Statx_t) error {
 		return t.growBy(n, fd, attributeBytes(value), func() error {
 			return cred.RunAs(c, func() error {
-				if value == nil {
-					return unix.Removexattr(procPath(fd), name)
-				}
-				return unix.Setxattr(procPath(fd), name, value, 0)
+				return t.keepingSums(n, fd, func() error {
+					if value == nil {
+						return unix.Removexattr(procPath(fd), name)
+					}
+					return unix.Setxattr(procPath(fd), name, value, 0)
+				})
 			})
 		})
 	})

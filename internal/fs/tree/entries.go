@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 )
 
 // Lookup returns the node of an entry. It counts one reference to the node, which
@@ -125,7 +126,9 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, as func(
 			// doubted because of a rename elsewhere.
 			defer t.moves.exclude()()
 			err := as(func() error {
-				return unix.Linkat(unix.AT_FDCWD, procPath(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
+				return t.keepingSums(n, fd, func() error {
+					return unix.Linkat(unix.AT_FDCWD, procPath(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
+				})
 			})
 			if err != nil {
 				return err
@@ -445,6 +448,10 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32
 	// during the rename finds another count and does not rely on what it saw.
 	t.renames.Add(1)
 	defer t.renames.Add(1)
+	moved, back := t.moving(&source, fromFD, from.name), integrity.Move{}
+	if flags == unix.RENAME_EXCHANGE && victimErr == nil {
+		back = t.moving(&victim, toFD, to.name)
+	}
 	err = unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags))
 	if err != nil {
 		if orphanFD >= 0 {
@@ -452,6 +459,8 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32
 		}
 		return err
 	}
+	moved.Done(toFD, to.name)
+	back.Done(fromFD, from.name)
 	if victimErr == nil {
 		if t.identityOf(&victim) == t.identityOf(&source) {
 			return nil // two names of one inode: rename(2) does nothing

@@ -44,11 +44,29 @@ func (of *openFile) endSums(fd int) {
 // leave its checksums.
 func (t *Tree) change(n *node, fd int, c Change) error {
 	if t.sums == nil || c.Mtime == nil || !n.regular() || n.key.dev != t.root.key.dev {
-		return change(fd, c)
+		return t.keepingSums(n, fd, func() error { return change(fd, c) })
 	}
 	s := t.sums.Acquire(fd, false)
 	defer t.sums.Release(s)
 	return s.Touch(fd, func() error { return change(fd, c) })
+}
+
+// keepingSums runs fn, which changes attributes of an inode of which fd is a descriptor, and not its bytes.
+func (t *Tree) keepingSums(n *node, fd int, fn func() error) error {
+	if t.sums == nil || !n.regular() || n.key.dev != t.root.key.dev {
+		return fn()
+	}
+	m := t.sums.Moving(fd, "")
+	defer m.Done(fd, "")
+	return fn()
+}
+
+// moving begins a rename of the file of st.
+func (t *Tree) moving(st *unix.Statx_t, dir int, name string) integrity.Move {
+	if t.sums == nil || st.Mode&unix.S_IFMT != unix.S_IFREG || t.identityOf(st).dev != t.root.key.dev {
+		return integrity.Move{}
+	}
+	return t.sums.Moving(dir, name)
 }
 
 // sumsGone says that the inode of st, whose links it counts, has lost one.

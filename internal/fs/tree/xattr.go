@@ -74,10 +74,12 @@ func (t *Tree) SetUserXattr(id uint64, name string, value []byte, flags int, c c
 	return t.onInode(n, func(fd int, _ *unix.Statx_t) error {
 		return t.growBy(n, fd, attributeBytes(value), func() error {
 			return cred.CreateAs(c, func() error { // it may need a block
-				if value == nil {
-					return unix.Removexattr(procPath(fd), name)
-				}
-				return unix.Setxattr(procPath(fd), name, value, flags)
+				return t.keepingSums(n, fd, func() error {
+					if value == nil {
+						return unix.Removexattr(procPath(fd), name)
+					}
+					return unix.Setxattr(procPath(fd), name, value, flags)
+				})
 			})
 		})
 	})

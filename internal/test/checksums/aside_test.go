@@ -70,12 +70,12 @@ func TestSetsDamageAside(t *testing.T) {
 			if names := list(); time.Now().After(end) || len(names) > 2 {
 				t.Fatalf("%v", names)
 			}
-			err = tryDamage(filepath.Join(d.Data, name), rangeBytes+1)
+			err = tryDamage(t, filepath.Join(d.Data, name), rangeBytes+1)
 			if err == nil {
 				if _, err := c.ringRead(f, 0, iovBytes); !errors.Is(err, syscall.EIO) {
 					t.Fatalf("%s: damage was served", name)
 				}
-				err = tryDamage(filepath.Join(d.Data, name), rangeBytes+1)
+				err = tryDamage(t, filepath.Join(d.Data, name), rangeBytes+1)
 			}
 			switch {
 			case errors.Is(err, os.ErrNotExist): // the same

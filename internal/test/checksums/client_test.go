@@ -3,11 +3,9 @@ package checksums
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 
@@ -107,7 +105,7 @@ func newRand(t testing.TB) *rand.Rand {
 	return rand.New(rand.NewPCG(n, n))
 }
 
-// places returns options for a daemon on the disk of temporary files and for one in memory.
+// places returns options for a daemon on a disk and for one in memory.
 func places(t *testing.T) map[string]daemontest.Options {
 	t.Helper()
 	daemontest.NeedMounts(t)
@@ -120,39 +118,21 @@ func places(t *testing.T) map[string]daemontest.Options {
 	if err := os.Mkdir(data, 0o777); err != nil {
 		t.Fatal(err)
 	}
+	var onDisk, passed string
+	if at := disk(t); at != "" {
+		onDisk, passed = filepath.Join(at, "disk"), filepath.Join(at, "kernel")
+		for _, dir := range []string{onDisk, passed} {
+			if err := os.Mkdir(dir, 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	flags := []string{"--drain", "1s", "--checksums", "on"}
 	return map[string]daemontest.Options{
 		"memory": {Flags: flags, Data: data},
-		"disk":   {Flags: append(flags, "--passthrough", "off")},
-		"kernel": {Flags: flags},
+		"disk":   {Flags: append(flags, "--passthrough", "off"), Data: onDisk},
+		"kernel": {Flags: flags, Data: passed},
 	}
-}
-
-// damage changes a byte of a file in the data directory as a bad disk does: no time of the file tells, and nobody has it
-// open for writing then.
-func damage(t testing.TB, path string, off int64) {
-	t.Helper()
-	if err := tryDamage(path, off); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func tryDamage(path string, off int64) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	b := []byte{0}
-	_, err = f.ReadAt(b, off)
-	if err = errors.Join(err, unix.Fstat(int(f.Fd()), &st)); err != nil {
-		return err
-	}
-	b[0] ^= 1
-	_, err = f.WriteAt(b, off)
-	self := "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))
-	return errors.Join(err, unix.UtimesNanoAt(unix.AT_FDCWD, self, []unix.Timespec{st.Atim, st.Mtim}, 0))
 }
 
 // store writes to a mapping whose file may have become shorter.
