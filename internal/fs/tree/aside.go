@@ -106,12 +106,14 @@ func (t *Tree) setAside(a Aside, f found) error {
 		return unix.EPERM // nobody's damage moves the files of others
 	}
 	n, known := t.byIdentity.get(t.identityOf(&st))
+	moved := t.moving(&st, fd, name) // its sums hold for whoever has it open
 	t.renames.Add(1)
 	err = unix.Renameat2(fd, name, fd, a.Name, unix.RENAME_NOREPLACE)
 	t.renames.Add(1)
 	if err != nil {
 		return err
 	}
+	moved.Done(fd, a.Name)
 	t.renamed(p, fd, to, fd, &st)
 	t.left(p, &st)
 	t.accountDir(p.parent, fd)
