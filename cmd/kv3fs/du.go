@@ -34,19 +34,12 @@ type duReport struct {
 // Run prints it.
 func (c *duCmd) Run(ctx context.Context, out io.Writer) error {
 	const command = "du"
-	var paths []string
-	if c.Path != "" {
-		paths = append(paths, c.Path)
-	}
-	client, at, err := c.connect(ctx, paths...)
+	client, at, err := c.connectTo(ctx, c.Path)
 	if err != nil {
 		return c.failed(ctx, out, command, nil, err)
 	}
 	defer client.Close()
-	report := duReport{Path: "."}
-	if len(at) > 0 {
-		report.Path = at[0]
-	}
+	report := duReport{Path: at}
 	state, err := client.State(ctx)
 	if err == nil {
 		report.Complete = state.Scanned

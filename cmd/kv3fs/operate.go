@@ -29,6 +29,19 @@ type operateFlags struct {
 	JSON    bool          `name:"json" help:"Print JSON instead of a table."`
 }
 
+// connectTo is connect for a path that may be left out: then it is the data directory's.
+func (f *operateFlags) connectTo(ctx context.Context, path string) (client *admin.Client, at string, err error) {
+	var paths []string
+	if path != "" {
+		paths = append(paths, path)
+	}
+	client, below, err := f.connect(ctx, paths...)
+	if err != nil {
+		return nil, "", err
+	}
+	return client, append(below, ".")[0], nil
+}
+
 // connect returns the client of the daemon and the paths as it knows them, below its data
 // directory. They are given below the mount or the data directory.
 func (f *operateFlags) connect(ctx context.Context, paths ...string) (*admin.Client, []string, error) {

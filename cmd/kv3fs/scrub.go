@@ -45,19 +45,11 @@ type scrubTotals struct {
 // Run scrubs.
 func (c *scrubCmd) Run(ctx context.Context, out io.Writer) error {
 	const command = "scrub"
-	var paths []string
-	if c.Path != "" {
-		paths = append(paths, c.Path)
-	}
-	client, at, err := c.connect(ctx, paths...)
+	client, path, err := c.connectTo(ctx, c.Path)
 	if err != nil {
 		return c.failed(ctx, out, command, nil, err)
 	}
 	defer client.Close()
-	path := "."
-	if len(at) > 0 {
-		path = at[0]
-	}
 	var totals scrubTotals
 	if c.JSON {
 		err = streamed(ctx, out, command, "damage", func(add func(any) error) (any, error) {

@@ -39,11 +39,7 @@ func (c *statCmd) Validate() error {
 // Run prints it.
 func (c *statCmd) Run(ctx context.Context, out io.Writer) error {
 	const command = "stat"
-	var paths []string
-	if c.Path != "" {
-		paths = append(paths, c.Path)
-	}
-	client, at, err := c.connect(ctx, paths...)
+	client, at, err := c.connectTo(ctx, c.Path)
 	if err != nil {
 		return c.failed(ctx, out, command, nil, err)
 	}
@@ -51,7 +47,7 @@ func (c *statCmd) Run(ctx context.Context, out io.Writer) error {
 	var report statReport
 	switch {
 	case c.Path != "":
-		report.Description, err = client.Describe(ctx, at[0])
+		report.Description, err = client.Describe(ctx, at)
 	default:
 		report.State = &keeper.State{}
 		*report.State, err = client.State(ctx)

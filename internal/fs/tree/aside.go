@@ -27,7 +27,7 @@ const (
 type found struct {
 	path string
 	key  identity
-	uid  uint32
+	uid  uint32 // its owner
 }
 
 // Damaged says that a range of the file is not what was written. It is logged, and the file's entry is
@@ -37,13 +37,11 @@ func (f *File) Damaged(bad integrity.Damage) {
 	t.mu.RLock()
 	at := t.pathLocked(f.of.node.place)
 	t.mu.RUnlock()
-	t.damagedAt(at, f.fd, bad)
+	t.Damaged(at, f.fd, bad)
 }
 
 // Damaged is File.Damaged for a file of a path below the data directory that is open as fd.
-func (t *Tree) Damaged(path string, fd int, bad integrity.Damage) { t.damagedAt(path, fd, bad) }
-
-func (t *Tree) damagedAt(path string, fd int, bad integrity.Damage) {
+func (t *Tree) Damaged(path string, fd int, bad integrity.Damage) {
 	t.sums.Report(path, bad)
 	if !bad.Certain || t.aside == nil {
 		return
