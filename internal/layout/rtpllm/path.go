@@ -55,7 +55,7 @@ func ParseDir(p string) (Dir, bool) {
 
 // isBiz reports whether a name leads to a directory below the root.
 func isBiz(name string) bool {
-	return name != "" && path.Clean(name) == name && !strings.HasPrefix(name, "/") && name != ".." && !strings.HasPrefix(name, "../")
+	return name != "" && path.Clean(name) == name && !strings.HasPrefix(name, "/") && name != "." && name != ".." && !strings.HasPrefix(name, "../")
 }
 
 // cut separates the last directories of a path from the ones before.

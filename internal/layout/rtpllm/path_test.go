@@ -46,6 +46,15 @@ func TestOldLayout(t *testing.T) {
 	}
 }
 
+// The name of the directory that has the blocks is never the root's own.
+func TestPathsOfNobody(t *testing.T) {
+	for _, p := range []string{"./v2/0/no_lora/1/0/0/7/0/0_0", "./0/no_lora/1/0/0/7/0/0", "../v2/0/no_lora/1/0/0/7/0/0_0", "/v2/0/no_lora/1/0/0/7/0/0_0"} {
+		if file, ok := Parse(p); ok {
+			t.Errorf("%s is read as %+v", p, file)
+		}
+	}
+}
+
 func TestDirsThatCannotBe(t *testing.T) {
 	good := Dir{Biz: "chat", LoRA: NoLoRA, BlockTokens: 64, TPSize: 1}
 	if !good.Check() {

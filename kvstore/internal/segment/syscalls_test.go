@@ -27,13 +27,30 @@ func TestTraced(t *testing.T) {
 	s := open(t, o)
 	save(t, s, keysOf(0, 50)...)
 	s = reopen(t, s, o)
-	waitReady(t, s) // the keeper has done what it does after Open
+	waitReady(t, s)
+	waitFlushed(t, s)
 	fmt.Println(hitsFrom)
 	for i := range hits {
 		loads(t, s, keyOf(i%50))
 		found(t, s, keyOf(i%50))
 	}
 	fmt.Println(hitsTo)
+}
+
+// waitFlushed waits until the store has done what it does after Open: it seals and flushes
+// the segments that are full.
+func waitFlushed(t *testing.T, s *Store) {
+	t.Helper()
+	until(t, "full segments are flushed", func() bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		for _, seg := range s.full {
+			if !seg.sealed || !seg.unflushed.IsZero() || seg.pins.Load() > 0 {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // A hit only reads open files. It opens, stats and renames nothing, and makes no other
