@@ -141,6 +141,9 @@ func dropCaches(dir string) error {
 			return err
 		}
 		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // a store that is being opened tries its directory with a file
+		}
 		if err != nil {
 			return err
 		}
