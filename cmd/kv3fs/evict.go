@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -13,8 +14,21 @@ import (
 // evictCmd removes files now.
 type evictCmd struct {
 	operateFlags
-	Paths  []string `arg:"" name:"path" help:"Files, directories (all files below, not the directories) or patterns such as '/mnt/3fs/models/*.data', quoted."`
+	filterFlags
+	Paths  []string `arg:"" optional:"" name:"path" help:"Files, directories (all files below, not the directories) or patterns such as '/mnt/3fs/models/*.data', quoted. Default: all of the daemon's files that the flags choose, and --yes or --dry-run is needed."`
 	DryRun bool     `env:"-" help:"Remove nothing; say what would go and what would stay."`
+	Yes    bool     `env:"-" help:"Confirm the removal where no path is given."`
+}
+
+// Validate rejects what would remove more than was meant.
+func (c *evictCmd) Validate() error {
+	switch {
+	case len(c.Paths) == 0 && !c.filterFlags.given():
+		return errors.New("expected \"<path> ...\" or a flag that chooses files, such as --older-than: the path of the mount, or of the data directory, means all")
+	case len(c.Paths) == 0 && !c.DryRun && !c.Yes:
+		return bad("yes", "without a path, evict removes what the flags choose from all of the daemon's files; give it to confirm, or see with --dry-run what would go")
+	}
+	return c.check()
 }
 
 // evictReport is what the command prints as JSON.
@@ -50,7 +64,7 @@ func (c *evictCmd) Run(ctx context.Context, out io.Writer) error {
 	totals := evictTotals{DryRun: c.DryRun}
 	if c.JSON {
 		return streamed(ctx, out, command, "files", func(add func(any) error) (any, error) {
-			err := client.Evict(ctx, at, c.DryRun, func(r keeper.Removal) error {
+			err := client.Evict(ctx, c.selection(at), c.DryRun, func(r keeper.Removal) error {
 				totals.count(r)
 				return add(r)
 			})
@@ -62,7 +76,7 @@ func (c *evictCmd) Run(ctx context.Context, out io.Writer) error {
 	if c.DryRun {
 		gone, went = "would go", "would be removed"
 	}
-	err = client.Evict(ctx, at, c.DryRun, func(r keeper.Removal) error {
+	err = client.Evict(ctx, c.selection(at), c.DryRun, func(r keeper.Removal) error {
 		totals.count(r)
 		var err error
 		if r.Stays != "" {

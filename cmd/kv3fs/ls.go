@@ -15,17 +15,12 @@ import (
 // lsCmd lists files.
 type lsCmd struct {
 	operateFlags
-	Paths     []string      `arg:"" optional:"" name:"path" help:"Directories, files or patterns such as '/mnt/3fs/models/*.data', quoted. Default: all of the daemon's files."`
-	Owner     string        `env:"-" placeholder:"NAME" help:"Only files of this program, by the name that the column owner shows, such as lmcache; unknown: those of no known layout."`
-	Model     string        `env:"-" placeholder:"NAME" help:"Only files of this model, where the names tell."`
-	OlderThan givenDuration `env:"-" placeholder:"DURATION" range:"1s..36500d" help:"Only files that were not used for as long, such as 12h or 7d."`
-	NewerThan givenDuration `env:"-" placeholder:"DURATION" range:"1s..36500d" help:"Only files that were used within it."`
-	MinUses   int           `env:"-" placeholder:"N" range:"0..255" help:"Only files that were used so often, besides that they were written."`
-	MaxUses   int           `env:"-" default:"255" placeholder:"N" range:"0..255" help:"Only files that were used no more often; 0: never."`
-	Pinned    bool          `env:"-" help:"Only files that a pin keeps."`
-	Broken    bool          `env:"-" help:"Only files that their writers have not completed, as far as names and sizes tell. It looks at every file."`
-	Sort      string        `env:"-" default:"none" enum:"none,bytes,unused,uses" help:"bytes, unused, uses: the --limit files with the most of it. none: as they are found, directory by directory."`
-	Limit     int           `env:"-" placeholder:"N" range:"1..1000000000" help:"How many files at most; at most 10000 that are sorted. Default: 100 if they are sorted, all if not."`
+	filterFlags
+	Paths  []string `arg:"" optional:"" name:"path" help:"Directories, files or patterns such as '/mnt/3fs/models/*.data', quoted. Default: all of the daemon's files."`
+	Pinned bool     `env:"-" help:"Only files that a pin keeps."`
+	Broken bool     `env:"-" help:"Only files that their writers have not completed, as far as names and sizes tell. It looks at every file."`
+	Sort   string   `env:"-" default:"none" enum:"none,bytes,unused,uses" help:"bytes, unused, uses: the --limit files with the most of it. none: as they are found, directory by directory."`
+	Limit  int      `env:"-" placeholder:"N" range:"1..1000000000" help:"How many files at most; at most 10000 that are sorted. Default: 100 if they are sorted, all if not."`
 }
 
 // lsReport is what the command prints as JSON.
@@ -35,9 +30,9 @@ type lsReport struct {
 
 // query returns what the flags ask for.
 func (c *lsCmd) query(patterns []string) (keeper.Query, error) {
-	q := keeper.Query{
-		Patterns: patterns, Owner: c.Owner, Model: c.Model, UnusedAtLeast: time.Duration(c.OlderThan), UnusedAtMost: time.Duration(c.NewerThan),
-		UsesAtLeast: c.MinUses, UsesAtMost: &c.MaxUses, Pinned: c.Pinned, Broken: c.Broken, Most: c.Limit,
+	q := keeper.Query{Selection: c.selection(patterns), Pinned: c.Pinned, Broken: c.Broken, Most: c.Limit}
+	if err := c.check(); err != nil {
+		return q, err
 	}
 	if c.Sort != "none" {
 		q.Sort = c.Sort

@@ -402,11 +402,115 @@ func TestEvictAndPins(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"evict nothing", "no such file"},
 		{"evict", "expected"},
+		{"evict --max-uses 255", "expected"}, // which chooses nothing
+		{"evict --owner lmcache", "--yes"},
+		{"evict --dry-run --owner nobody", "give one of [unknown lmcache"},
+		{"evict --older-than 7d --newer-than 1d .", "--newer-than"},
+		{"evict --min-uses 3 --max-uses 2 .", "--max-uses"},
+		{"evict --min-uses 256 .", "--min-uses"},
+		{"stat --min-uses 1 --curve", "--curve"},
+		{"stat --older-than 7d --newer-than 1d", "--newer-than"},
+		{"ls --min-uses -1", "--min-uses"},
+		{"unpin", "expected"},
+		{"unpin --owner lmcache", "no such file"},
+		{"pin --owner nobody", "give one of [unknown lmcache"},
 		{"unpin models", "no such file"},
 	} {
 		if _, errs, status := o.try(o.Mount, strings.Fields(c.args)...); status == 0 || !strings.Contains(errs, c.says) {
 			t.Errorf("kv3fs %s: %d, %s; want %q", c.args, status, errs, c.says)
 		}
+	}
+}
+
+// evict and stat choose files as ls does, and remove none that the flags do not choose. A pin by what
+// names tell holds for files that come later, and is there after a kill.
+func TestChosenFiles(t *testing.T) {
+	o := operate(t, "--capacity", "64MiB")
+	const llama, odd = "meta-llama/Llama-3-8B", "odd\n\xff/"
+	other := func(n int) string { return strings.Replace(block(n), "Llama-3-8B", "new\nline\xff", 1) }
+	for n := range 3 {
+		o.aged(block(n), 5000)
+		o.aged(other(n), 9000)
+	}
+	o.aged(odd+"unknown", 100)
+	read := func(name string) {
+		t.Helper()
+		if _, err := os.ReadFile(filepath.Join(o.Mount, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "a use to count", func() bool { // those within a second of the writing do not
+		read(block(0))
+		var r statReport
+		o.report(&r, "stat", "--min-uses", "1")
+		return r.Total.Files == 1
+	})
+	var r statReport
+	o.report(&r, "stat", "--model", llama, "models")
+	if s := r.Total; s == nil || s.Files != 3 || s.Bytes < 15000 || s.NeverUsedFiles != 2 || s.Uses < 1 || s.PinnedFiles != 0 {
+		t.Errorf("%+v", s)
+	}
+	if out := o.run("stat", "--older-than", "1000d"); out != "chosen  0 files of 0 B\n" {
+		t.Error(out)
+	}
+	if out := o.run("stat", "--owner", "unknown"); !strings.Contains(out, "chosen     1 files of ") {
+		t.Error(out)
+	}
+	chosen := func(args ...string) (paths []string) {
+		t.Helper()
+		var r struct {
+			Files   []keeper.Removal
+			NotUTF8 map[string][]byte `json:"not_utf8"`
+		}
+		o.report(&r, "evict", append([]string{"--dry-run"}, args...)...)
+		for i, f := range r.Files {
+			if exact, ok := r.NotUTF8[fmt.Sprintf("/files/%d/path", i)]; ok {
+				f.Path = string(exact)
+			}
+			paths = append(paths, f.Path)
+		}
+		slices.Sort(paths)
+		return paths
+	}
+	for _, c := range []struct{ args, want []string }{
+		{[]string{"--model", llama}, []string{block(0), block(1), block(2)}},
+		{[]string{"--model", llama, "--max-uses", "0"}, []string{block(1), block(2)}},
+		{[]string{"--owner", "lmcache", "--min-uses", "1"}, []string{block(0)}},
+		{[]string{"--owner", "unknown"}, []string{odd + "unknown"}},
+		{[]string{"--model", "meta-llama/new\nline\xff", "models", "models/*[12]@half.data"}, []string{other(0), other(1), other(2)}}, // each once
+		{[]string{"--older-than", "1000d"}, nil},
+		{[]string{"--model", "no such model"}, nil},
+		{[]string{"--owner", "lmcache", "odd*"}, nil},
+	} {
+		if got := chosen(c.args...); !slices.Equal(got, c.want) {
+			t.Errorf("%q: %q; want %q", c.args, got, c.want)
+		}
+	}
+	// As a rule of names.
+	if out := o.run("pin", "--owner", "lmcache", "--model", "meta-llama/new\nline\xff"); out != `.  --owner lmcache  --model "meta-llama/new\nline\xff"`+"\n" {
+		t.Error(out)
+	}
+	o.run("pin", "--model", llama, block(0))
+	o.Kill()
+	o.Start(t)
+	await(t, "the scan", func() bool {
+		var r statReport
+		o.report(&r, "stat")
+		return r.State.Scanned
+	})
+	o.aged(other(7), 9000)
+	o.aged(block(7), 5000)
+	if out := o.run("evict", "--yes", "--owner", "lmcache"); !strings.Contains(out, "3 files of ") || !strings.Contains(out, "removed; 5 stay.") ||
+		strings.Count(out, `pinned by "." --owner "lmcache" --model "meta-llama/new\nline\xff"`) != 4 {
+		t.Error(out)
+	}
+	var pins pinsReport
+	o.report(&pins, "unpin", "--owner", "lmcache", "--model", "meta-llama/new\nline\xff", ".")
+	if len(pins.Pins) != 0 || len(pins.PinsBy) != 1 || pins.PinsBy[0] != (keeper.Pin{Pattern: block(0), Origin: keeper.Origin{Model: llama}}) {
+		t.Errorf("%+v", pins)
+	}
+	if out := o.run("evict", "--max-uses", "0", "models"); !strings.Contains(out, "4 files of ") || !strings.Contains(out, "removed; ") {
+		t.Error(out)
 	}
 }
 

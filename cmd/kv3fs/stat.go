@@ -17,7 +17,8 @@ import (
 // statCmd says all that a daemon knows: of itself, or of a file or directory.
 type statCmd struct {
 	operateFlags
-	Path  string `arg:"" optional:"" help:"A file or directory. Default: the daemon's limits, and what it has removed."`
+	filterFlags
+	Path  string `arg:"" optional:"" help:"A file or directory, or a pattern with flags that choose files. Default: the daemon's limits, and what it has removed; with such flags, all of the daemon's files."`
 	Curve bool   `env:"-" help:"Show what a smaller or larger capacity would have served, as estimated from a sample of the uses."`
 }
 
@@ -25,15 +26,19 @@ type statCmd struct {
 type statReport struct {
 	State *keeper.State `json:"state,omitempty"`
 	Curve *admin.Curve  `json:"curve,omitempty"`
+	Total *keeper.Total `json:"total,omitempty"`
 	keeper.Description
 }
 
-// Validate rejects a path with --curve.
+// Validate rejects what else is given with --curve.
 func (c *statCmd) Validate() error {
-	if c.Curve && c.Path != "" {
+	switch {
+	case c.Curve && c.Path != "":
 		return bad("curve", "it is of all the daemon's files: leave out the path")
+	case c.Curve && c.given():
+		return bad("curve", "it is of all the daemon's files: leave out the flags that choose some")
 	}
-	return nil
+	return c.check()
 }
 
 // Run prints it.
@@ -46,6 +51,9 @@ func (c *statCmd) Run(ctx context.Context, out io.Writer) error {
 	defer client.Close()
 	var report statReport
 	switch {
+	case c.given():
+		report.Total = &keeper.Total{}
+		*report.Total, err = client.Total(ctx, c.selection([]string{at}))
 	case c.Path != "":
 		report.Description, err = client.Describe(ctx, at)
 	default:
@@ -75,6 +83,9 @@ func (r *statReport) write(out io.Writer) error {
 		}
 		writeCurve(out, r)
 		return nil
+	case r.Total != nil:
+		writeTotal(t, r.Total)
+		return t.Flush()
 	case r.State != nil:
 		writeState(t, r.State)
 	case r.File != nil:
@@ -125,6 +136,18 @@ func writeState(t io.Writer, s *keeper.State) {
 	if s.UnreadableFiles > 0 {
 		fmt.Fprintf(t, "  not readable\t%s entries, which are not counted; the log names them\n", humanize.Comma(s.UnreadableFiles))
 	}
+}
+
+func writeTotal(out io.Writer, t *keeper.Total) {
+	fmt.Fprintf(out, "chosen\t%s files of %s\n", humanize.Comma(t.Files), bytesText(t.Bytes))
+	if t.Files == 0 {
+		return
+	}
+	fmt.Fprintf(out, "unused\tfrom %s to %s\n", unusedText(t.LeastUnusedSecs), unusedText(t.MostUnusedSecs))
+	fmt.Fprintf(out, "used\t%s times since they were written; %s files never\n", humanize.Comma(t.Uses), humanize.Comma(t.NeverUsedFiles))
+	fmt.Fprintf(out, "pinned\t%s files of %s\n", humanize.Comma(t.PinnedFiles), bytesText(t.PinnedBytes))
+	fmt.Fprintf(out, "open\t%s files\n", humanize.Comma(t.InUseFiles))
+	fmt.Fprintf(out, "temporary\t%s files\n", humanize.Comma(t.TemporaryFiles))
 }
 
 func writeFile(t io.Writer, f *keeper.FileDescription) {

@@ -103,20 +103,20 @@ func TestCalls(t *testing.T) {
 		want []string
 	}{
 		{keeper.Query{}, []string{block, "odd/b[a]d*", "odd/new\nline\xff"}},
-		{keeper.Query{Owner: "lmcache", UsesAtMost: &most}, []string{block}},
-		{keeper.Query{Model: "meta-llama/Llama-3-8B"}, []string{block}},
-		{keeper.Query{Patterns: []string{"odd/b[a]d*"}}, []string{"odd/b[a]d*"}}, // a name that looks like a pattern
-		{keeper.Query{Patterns: []string{"odd/new\nline\xff", "odd/*\xff"}}, []string{"odd/new\nline\xff"}},
-		{keeper.Query{Patterns: []string{"*/*.data", "odd/[nm]*"}}, []string{block, "odd/new\nline\xff"}},
+		{keeper.Query{Selection: keeper.Selection{Filter: keeper.Filter{Origin: keeper.Origin{Owner: "lmcache"}, UsesAtMost: &most}}}, []string{block}},
+		{keeper.Query{Selection: keeper.Selection{Filter: keeper.Filter{Origin: keeper.Origin{Model: "meta-llama/Llama-3-8B"}}}}, []string{block}},
+		{keeper.Query{Selection: keeper.Selection{Patterns: []string{"odd/b[a]d*"}}}, []string{"odd/b[a]d*"}}, // a name that looks like a pattern
+		{keeper.Query{Selection: keeper.Selection{Patterns: []string{"odd/new\nline\xff", "odd/*\xff"}}}, []string{"odd/new\nline\xff"}},
+		{keeper.Query{Selection: keeper.Selection{Patterns: []string{"*/*.data", "odd/[nm]*"}}}, []string{block, "odd/new\nline\xff"}},
 		{keeper.Query{Sort: "bytes", Most: 1}, []string{block}},
-		{keeper.Query{UsesAtLeast: 1}, nil},
-		{keeper.Query{UnusedAtLeast: time.Hour}, nil},
+		{keeper.Query{Selection: keeper.Selection{Filter: keeper.Filter{UsesAtLeast: 1}}}, nil},
+		{keeper.Query{Selection: keeper.Selection{Filter: keeper.Filter{UnusedAtLeast: time.Hour}}}, nil},
 	} {
 		if got := list(l.q); !slices.Equal(got, l.want) {
 			t.Errorf("%+v: %q; want %q", l.q, got, l.want)
 		}
 	}
-	if err := c.List(ctx, keeper.Query{Owner: "nobody"}, nil); err == nil || !strings.Contains(err.Error(), `no owner "nobody"`) {
+	if err := c.List(ctx, keeper.Query{Selection: keeper.Selection{Filter: keeper.Filter{Origin: keeper.Origin{Owner: "nobody"}}}}, nil); err == nil || !strings.Contains(err.Error(), `no owner "nobody"`) {
 		t.Errorf("an owner that does not exist: %v", err)
 	}
 	about, err := c.Describe(ctx, block)
@@ -129,13 +129,13 @@ func TestCalls(t *testing.T) {
 	if _, err := c.Describe(ctx, "odd/nothing"); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Error(err)
 	}
-	if err := errors.Join(c.SetQuota(ctx, "odd", 2<<20), c.Pin(ctx, []string{"odd/b[a]d*", "models/*"}), c.SetTTL(ctx, "odd/new\nline\xff", time.Hour)); err != nil {
+	if err := errors.Join(c.SetQuota(ctx, "odd", 2<<20), c.Pin(ctx, []string{"odd/b[a]d*", "models/*"}, keeper.Origin{}), c.SetTTL(ctx, "odd/new\nline\xff", time.Hour)); err != nil {
 		t.Error(err)
 	}
 	if q, err := c.Quotas(ctx); err != nil || len(q) != 1 || q[0].Path != "odd" || q[0].Bytes != 2<<20 || q[0].Files != 2 {
 		t.Errorf("%+v, %v", q, err)
 	}
-	if p, err := c.Pins(ctx); err != nil || !slices.Equal(p, []string{`odd/b\[a]d\*`, "models/*"}) {
+	if p, err := c.Pins(ctx); err != nil || !slices.Equal(p, []keeper.Pin{{Pattern: `odd/b\[a]d\*`}, {Pattern: "models/*"}}) {
 		t.Errorf("%q, %v", p, err)
 	}
 	if p, err := c.TTLs(ctx); err != nil || len(p) != 1 || p[0].Pattern != "odd/new\nline\xff" || p[0].Unused != time.Hour {
@@ -145,18 +145,18 @@ func TestCalls(t *testing.T) {
 		t.Errorf("pinned: %q", got)
 	}
 	var stays []string
-	err = c.Evict(ctx, []string{"."}, false, func(r keeper.Removal) error {
+	err = c.Evict(ctx, keeper.Selection{Patterns: []string{"."}}, false, func(r keeper.Removal) error {
 		stays = append(stays, r.Stays)
 		return nil
 	})
 	if slices.Sort(stays); err != nil || len(stays) != 3 || !strings.Contains(strings.Join(stays, "; "), `pinned by "models/*"`) || slices.Contains(stays, "") {
 		t.Errorf("%q, %v", stays, err)
 	}
-	if err := errors.Join(c.Unpin(ctx, []string{"odd/b[a]d*", "models/*"}), c.SetTTL(ctx, "odd/new\nline\xff", 0), c.RemoveQuota(ctx, "odd")); err != nil {
+	if err := errors.Join(c.Unpin(ctx, []string{"odd/b[a]d*", "models/*"}, keeper.Origin{}), c.SetTTL(ctx, "odd/new\nline\xff", 0), c.RemoveQuota(ctx, "odd")); err != nil {
 		t.Error(err)
 	}
 	for what, err := range map[string]error{
-		"unpin": c.Unpin(ctx, []string{"models/*"}), "ttl": c.SetTTL(ctx, "x", 0), "quota": c.RemoveQuota(ctx, "odd"), "find": c.SetQuota(ctx, "nothing", 1<<30),
+		"unpin": c.Unpin(ctx, []string{"models/*"}, keeper.Origin{}), "ttl": c.SetTTL(ctx, "x", 0), "quota": c.RemoveQuota(ctx, "odd"), "find": c.SetQuota(ctx, "nothing", 1<<30),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "no such file") {
 			t.Errorf("%s of what is not there: %v", what, err)

@@ -20,16 +20,17 @@ type Keeper interface {
 	Groups(ctx context.Context, dir string) ([]keeper.Group, error)
 	List(ctx context.Context, q keeper.Query, fn func(keeper.Listed) error) error
 	Describe(at string) (keeper.Description, error)
-	Evict(ctx context.Context, pattern string, dryRun bool, fn func(keeper.Removal) error) error
+	Total(ctx context.Context, s keeper.Selection) (keeper.Total, error)
+	Evict(ctx context.Context, s keeper.Selection, dryRun bool, fn func(keeper.Removal) error) error
 
 	Quotas() []keeper.Quota
 	SetQuota(dir string, bytes int64) error
 	RemoveQuota(dir string) error
 	TTLs() []keeper.TTL
 	SetTTL(pattern string, unused time.Duration) error
-	Pins() []string
-	Pin(pattern string) error
-	Unpin(pattern string) error
+	Pins() []keeper.Pin
+	AddPin(p keeper.Pin) error
+	RemovePin(p keeper.Pin) error
 	Pattern(text string) string
 
 	Curve() []curve.Point
@@ -60,8 +61,8 @@ type (
 		Path string `json:"path"`
 	}
 	evictRequest struct {
-		Patterns []string `json:"patterns"`
-		DryRun   bool     `json:"dry_run"`
+		keeper.Selection
+		DryRun bool `json:"dry_run"`
 	}
 	quotaRequest struct {
 		Path  string `json:"path"`
@@ -71,8 +72,9 @@ type (
 		Pattern string        `json:"pattern"`
 		Unused  time.Duration `json:"unused_ns"`
 	}
-	patternsRequest struct {
+	pinsRequest struct {
 		Patterns []string `json:"patterns"`
+		keeper.Origin
 	}
 )
 
@@ -108,13 +110,15 @@ func callsOf(k Keeper) map[string]do {
 			}
 			return send(about)
 		}),
-		"evict": call(func(ctx context.Context, r evictRequest, send func(any) error) error {
-			for _, pattern := range r.Patterns {
-				if err := k.Evict(ctx, pattern, r.DryRun, func(one keeper.Removal) error { return send(one) }); err != nil {
-					return err
-				}
+		"total": call(func(ctx context.Context, r keeper.Selection, send func(any) error) error {
+			total, err := k.Total(ctx, r)
+			if err != nil {
+				return err
 			}
-			return nil
+			return send(total)
+		}),
+		"evict": call(func(ctx context.Context, r evictRequest, send func(any) error) error {
+			return k.Evict(ctx, r.Selection, r.DryRun, func(one keeper.Removal) error { return send(one) })
 		}),
 		"quotas": call(func(_ context.Context, _ none, send func(any) error) error {
 			return sendAll(send, func() ([]keeper.Quota, error) { return k.Quotas(), nil })
@@ -126,13 +130,13 @@ func callsOf(k Keeper) map[string]do {
 		}),
 		"set-ttl": call(func(_ context.Context, r ttlRequest, _ func(any) error) error { return setTTL(k, r) }),
 		"pins": call(func(_ context.Context, _ none, send func(any) error) error {
-			return sendAll(send, func() ([]string, error) { return k.Pins(), nil })
+			return sendAll(send, func() ([]keeper.Pin, error) { return k.Pins(), nil })
 		}),
-		"pin": call(func(_ context.Context, r patternsRequest, _ func(any) error) error {
-			return each(r.Patterns, func(text string) error { return k.Pin(k.Pattern(text)) })
+		"pin": call(func(_ context.Context, r pinsRequest, _ func(any) error) error {
+			return each(r.Patterns, func(text string) error { return k.AddPin(keeper.Pin{Pattern: k.Pattern(text), Origin: r.Origin}) })
 		}),
-		"unpin": call(func(_ context.Context, r patternsRequest, _ func(any) error) error {
-			return each(r.Patterns, func(text string) error { return unpin(k, text) })
+		"unpin": call(func(_ context.Context, r pinsRequest, _ func(any) error) error {
+			return each(r.Patterns, func(text string) error { return unpin(k, keeper.Pin{Pattern: text, Origin: r.Origin}) })
 		}),
 	}
 }
@@ -164,11 +168,12 @@ func each(texts []string, fn func(string) error) error {
 	return nil
 }
 
-// unpin ends a pin, which is given as it is listed, or as it was made.
-func unpin(k Keeper, text string) error {
-	err := k.Unpin(text)
-	if pattern := k.Pattern(text); errors.Is(err, unix.ENOENT) && pattern != text {
-		return k.Unpin(pattern)
+// unpin ends a pin, whose pattern is given as it is listed, or as it was made.
+func unpin(k Keeper, p keeper.Pin) error {
+	err := k.RemovePin(p)
+	if pattern := k.Pattern(p.Pattern); errors.Is(err, unix.ENOENT) && pattern != p.Pattern {
+		p.Pattern = pattern
+		return k.RemovePin(p)
 	}
 	return err
 }

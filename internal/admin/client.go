@@ -225,9 +225,14 @@ func (c *Client) Describe(ctx context.Context, at string) (keeper.Description, e
 	return one[keeper.Description](ctx, c, "describe", pathRequest{at})
 }
 
-// Evict removes what patterns mean and may go, and calls fn with each file.
-func (c *Client) Evict(ctx context.Context, patterns []string, dryRun bool, fn func(keeper.Removal) error) error {
-	return values(ctx, c, "evict", evictRequest{patterns, dryRun}, fn)
+// Total adds up the files of a selection.
+func (c *Client) Total(ctx context.Context, s keeper.Selection) (keeper.Total, error) {
+	return one[keeper.Total](ctx, c, "total", s)
+}
+
+// Evict removes the files of a selection that may go, and calls fn with each.
+func (c *Client) Evict(ctx context.Context, s keeper.Selection, dryRun bool, fn func(keeper.Removal) error) error {
+	return values(ctx, c, "evict", evictRequest{s, dryRun}, fn)
 }
 
 // Quotas returns all quotas.
@@ -256,16 +261,16 @@ func (c *Client) SetTTL(ctx context.Context, pattern string, unused time.Duratio
 }
 
 // Pins returns all pins.
-func (c *Client) Pins(ctx context.Context) ([]string, error) {
-	return collect[string](ctx, c, "pins", none{})
+func (c *Client) Pins(ctx context.Context) ([]keeper.Pin, error) {
+	return collect[keeper.Pin](ctx, c, "pins", none{})
 }
 
-// Pin keeps what patterns match.
-func (c *Client) Pin(ctx context.Context, patterns []string) error {
-	return nothing(ctx, c, "pin", patternsRequest{patterns})
+// Pin keeps what patterns match, of an origin.
+func (c *Client) Pin(ctx context.Context, patterns []string, of keeper.Origin) error {
+	return nothing(ctx, c, "pin", pinsRequest{patterns, of})
 }
 
-// Unpin ends pins.
-func (c *Client) Unpin(ctx context.Context, patterns []string) error {
-	return nothing(ctx, c, "unpin", patternsRequest{patterns})
+// Unpin ends such pins.
+func (c *Client) Unpin(ctx context.Context, patterns []string, of keeper.Origin) error {
+	return nothing(ctx, c, "unpin", pinsRequest{patterns, of})
 }

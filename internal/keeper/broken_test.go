@@ -44,7 +44,7 @@ func TestBroken(t *testing.T) {
 	must(t, err)
 	defer k.Close()
 	must(t, k.inv.Scan(context.Background()))
-	must(t, k.Pin(rtp+"6*"))
+	must(t, k.AddPin(Pin{Pattern: rtp + "6*"}))
 	k.Opened(keyOf(t, filepath.Join(opts.Dir, rtp+"5_5")), FileKey{}, "")
 
 	var listed []string

@@ -29,20 +29,13 @@ type Listed struct {
 	Trouble       string `json:"trouble,omitempty"` // of one that its writer did not complete
 }
 
-// Query says which files are wanted. What is zero asks for nothing.
+// Query says which files are to be listed. What is zero asks for nothing.
 type Query struct {
-	Patterns []string `json:"patterns,omitempty"` // what operators mean; none: everything
-	Owner    string   `json:"owner,omitempty"`
-	Model    string   `json:"model,omitempty"`
-	// Unused is for how long they were not used, at least and at most.
-	UnusedAtLeast time.Duration `json:"unused_at_least_ns,omitempty"`
-	UnusedAtMost  time.Duration `json:"unused_at_most_ns,omitempty"`
-	UsesAtLeast   int           `json:"uses_at_least,omitempty"`
-	UsesAtMost    *int          `json:"uses_at_most,omitempty"`
-	Pinned        bool          `json:"pinned,omitempty"`
-	Broken        bool          `json:"broken,omitempty"`
-	Sort          string        `json:"sort,omitempty"` // "bytes", "unused" or "uses", the most first; "": as they are found
-	Most          int           `json:"most,omitempty"` // how many; 0: all, if they are not sorted
+	Selection
+	Pinned bool   `json:"pinned,omitempty"`
+	Broken bool   `json:"broken,omitempty"`
+	Sort   string `json:"sort,omitempty"` // "bytes", "unused" or "uses", the most first; "": as they are found
+	Most   int    `json:"most,omitempty"` // how many; 0: all, if they are not sorted
 }
 
 // MostSorted bounds Query.Most where files are sorted: they are all in memory.
@@ -53,15 +46,15 @@ var errEnough = errors.New("enough")
 // List calls fn with the files that a query asks for. Without an order they come directory by
 // directory, and files come in no order, as they are read.
 func (k *Keeper) List(ctx context.Context, q Query, fn func(Listed) error) error {
-	if _, ok := classify.ParseOwner(q.Owner); q.Owner != "" && !ok {
-		return fmt.Errorf("there is no owner %q: give one of %v", q.Owner, classify.Owners())
+	if err := q.check(); err != nil {
+		return err
 	}
 	before, ok := orders[q.Sort]
 	switch {
 	case !ok:
 		return fmt.Errorf("there is no order %q", q.Sort)
-	case q.Sort != "" && (q.Most < 1 || q.Most > MostSorted):
-		return fmt.Errorf("%d sorted files: ask for at most %d", q.Most, MostSorted)
+	case q.Most < 0, q.Sort != "" && (q.Most < 1 || q.Most > MostSorted):
+		return fmt.Errorf("%d files: ask for at least one, and of sorted ones for at most %d", q.Most, MostSorted)
 	}
 	chosen := ranking{before: before}
 	n := 0
@@ -127,24 +120,27 @@ func (r *ranking) add(e Listed, most int) {
 
 // each calls give with what a query asks for, in no order.
 func (k *Keeper) each(ctx context.Context, q Query, give func(Listed) error) error {
-	patterns := q.Patterns
+	if q.Broken {
+		return k.eachBroken(ctx, q, give)
+	}
+	return k.selected(ctx, &q.Selection, func(_ place, f found, layout *classify.File) error {
+		if e := k.listed(f, layout); !q.Pinned || e.Pinned {
+			return give(e)
+		}
+		return nil
+	})
+}
+
+// eachBroken is each for files that their writers did not complete.
+func (k *Keeper) eachBroken(ctx context.Context, q Query, give func(Listed) error) error {
+	patterns, means := q.Patterns, k.meanings(&q.Selection)
 	if len(patterns) == 0 {
 		patterns = []string{"."}
 	}
 	for i, pattern := range patterns {
-		if q.Broken {
-			if err := k.eachBroken(ctx, q, pattern, give); err != nil {
-				return err
-			}
-			continue
-		}
-		err := k.matching(ctx, pattern, func(_ place, f found) error {
-			if k.meantBy(patterns[:i], f.path) {
+		err := k.brokenOf(ctx, &q, pattern, func(e Listed) error {
+			if i > 0 && anyCovers(means[:i], e.Path) {
 				return nil // it was given already
-			}
-			e := k.listed(f, classify.Classify(f.path, classify.Context{}))
-			if !q.asksFor(e) {
-				return nil
 			}
 			return give(e)
 		})
@@ -155,8 +151,8 @@ func (k *Keeper) each(ctx context.Context, q Query, give func(Listed) error) err
 	return nil
 }
 
-// eachBroken is each for files that their writers did not complete.
-func (k *Keeper) eachBroken(ctx context.Context, q Query, pattern string, give func(Listed) error) error {
+// brokenOf is eachBroken for one pattern.
+func (k *Keeper) brokenOf(ctx context.Context, q *Query, pattern string, give func(Listed) error) error {
 	m, err := k.meaningOf(pattern)
 	if err != nil {
 		return err
@@ -179,9 +175,10 @@ func (k *Keeper) eachBroken(ctx context.Context, q Query, pattern string, give f
 		if !k.fill(&f) {
 			return true
 		}
-		e := k.listed(f, classify.Classify(b.Path, classify.Context{}))
+		layout := classify.Classify(b.Path, classify.Context{})
+		e := k.listed(f, &layout)
 		e.Trouble = b.Trouble.String()
-		if q.asksFor(e) {
+		if k.asksFor(&q.Filter, &f, &layout) && (!q.Pinned || e.Pinned) {
 			failed = give(e)
 		}
 		return failed == nil
@@ -189,23 +186,11 @@ func (k *Keeper) eachBroken(ctx context.Context, q Query, pattern string, give f
 	return cmp.Or(failed, err)
 }
 
-// meantBy reports whether one of these patterns means a path.
-func (k *Keeper) meantBy(patterns []string, file string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool { return covers(k.Pattern(p), file) })
-}
-
-func (k *Keeper) listed(f found, layout classify.File) Listed {
+func (k *Keeper) listed(f found, layout *classify.File) Listed {
 	return Listed{
-		Path: f.path, Owner: layout.Owner.String(), Model: layout.Model, Bytes: f.bytes, UnusedSeconds: int64(k.inv.Now() - f.lastUse),
+		Path: f.path, Owner: layout.Owner.String(), Model: layout.Model, Bytes: f.bytes, UnusedSeconds: int64(k.unused(&f) / time.Second),
 		Uses: int(f.uses), InUse: f.inUse, Pinned: k.pinned(f.path), Temporary: layout.Temp,
 	}
-}
-
-func (q *Query) asksFor(e Listed) bool {
-	unused := time.Duration(e.UnusedSeconds) * time.Second
-	return (q.Owner == "" || q.Owner == e.Owner) && (q.Model == "" || q.Model == e.Model) && (!q.Pinned || e.Pinned) &&
-		(q.UnusedAtLeast == 0 || unused >= q.UnusedAtLeast) && (q.UnusedAtMost == 0 || unused <= q.UnusedAtMost) &&
-		e.Uses >= q.UsesAtLeast && (q.UsesAtMost == nil || e.Uses <= *q.UsesAtMost)
 }
 
 // Description is all that is known of a file or directory: one of the two.
@@ -268,7 +253,7 @@ func (k *Keeper) Describe(at string) (Description, error) {
 func (k *Keeper) describe(p place, f found, info inventory.Info) *FileDescription {
 	layout := classify.Classify(f.path, classify.Context{})
 	about := &FileDescription{
-		Listed: k.listed(f, layout), SizeBytes: info.SizeBytes, Modified: time.Unix(0, info.MtimeNs), Names: int(info.Links),
+		Listed: k.listed(f, &layout), SizeBytes: info.SizeBytes, Modified: time.Unix(0, info.MtimeNs), Names: int(info.Links),
 		DType: layout.DType, WorldSize: layout.WorldSize, Rank: layout.Rank, Key: layout.Key,
 	}
 	if layout.Owner != classify.Unknown {

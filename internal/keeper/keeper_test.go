@@ -241,8 +241,8 @@ func TestAdmissionIsStrict(t *testing.T) {
 func TestNothingMayGo(t *testing.T) {
 	for name, prepare := range map[string]func(*world, string){
 		"in use":      func(w *world, rel string) { w.Opened(keyOf(w.t, filepath.Join(w.dir, rel)), FileKey{}, "") },
-		"pinned":      func(w *world, rel string) { must(w.t, w.Pin(filepath.Dir(rel))) },
-		"pinned by *": func(w *world, rel string) { must(w.t, w.Pin("*/a*")) },
+		"pinned":      func(w *world, rel string) { must(w.t, w.AddPin(Pin{Pattern: filepath.Dir(rel)})) },
+		"pinned by *": func(w *world, rel string) { must(w.t, w.AddPin(Pin{Pattern: "*/a*"})) },
 		"several names": func(w *world, rel string) {
 			must(w.t, os.Link(filepath.Join(w.dir, rel), filepath.Join(w.dir, "other")))
 		},
@@ -604,7 +604,9 @@ func TestRules(t *testing.T) {
 	must(t, w.SetQuota("b", 3*mib))
 	must(t, w.SetQuota(odd, 4*mib))
 	must(t, w.SetQuota("b", 5*mib))
-	must(t, w.Pin("pinned/*"))
+	byModel := Pin{"*", Origin{Owner: "lmcache", Model: odd}}
+	must(t, w.AddPin(byModel))
+	must(t, w.AddPin(Pin{Pattern: "pinned/*"}))
 	must(t, w.SetTTL(odd, time.Hour))
 	for name, err := range map[string]error{
 		"missing":   w.SetQuota("c", 2*mib),
@@ -613,7 +615,9 @@ func TestRules(t *testing.T) {
 		"own state": w.SetQuota(".kv3fs", 2*mib),
 		"tiny":      w.SetQuota("a", 5),
 		"negative":  w.SetQuota("a", -5),
-		"pattern":   w.Pin("[a"),
+		"pattern":   w.AddPin(Pin{Pattern: "[a"}),
+		"owner":     w.AddPin(Pin{".", Origin{Owner: "nobody"}}),
+		"model":     w.AddPin(Pin{".", Origin{Model: "\x00"}}),
 		"TTL":       w.SetTTL("a", -time.Second),
 	} {
 		if err == nil {
@@ -636,7 +640,7 @@ func TestRules(t *testing.T) {
 	if want := []string{`"b" 5 false`, `"b/moved" 2 false`, fmt.Sprintf("%q 4 false", odd)}; !slices.Equal(got, want) {
 		t.Errorf("quotas %q; want %q", got, want)
 	}
-	if pins, ttls := k.Pins(), k.TTLs(); !slices.Equal(pins, []string{"pinned/*"}) || !slices.Equal(ttls, []TTL{{odd, time.Hour}}) {
+	if pins, ttls := k.Pins(), k.TTLs(); !slices.Contains(pins, byModel) || !slices.Contains(pins, Pin{Pattern: "pinned/*"}) || len(pins) != 2 || !slices.Equal(ttls, []TTL{{odd, time.Hour}}) {
 		t.Errorf("pins %q, TTLs %v", pins, ttls)
 	}
 	must(t, k.RemoveQuota("b/moved"))
@@ -694,7 +698,7 @@ func TestTTL(t *testing.T) {
 	k.inv.SetHeat(all)
 	must(t, k.inv.Scan(context.Background()))
 	must(t, k.SetTTL("ca*", time.Hour))
-	must(t, k.Pin("cache/p*"))
+	must(t, k.AddPin(Pin{Pattern: "cache/p*"}))
 	k.expire(context.Background())
 	if got, want := files(t, opts.Dir), []string{"cache/new", "cache/pinned", "keep/old"}; !slices.Equal(got, want) {
 		t.Errorf("left are %q; want %q", got, want)

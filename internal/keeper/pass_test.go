@@ -72,7 +72,7 @@ func TestPretend(t *testing.T) {
 		k, err := New(silentOptions(dir, 8*mib))
 		must(t, err)
 		defer k.Close()
-		must(t, k.Pin("b0/b0000000000000000000000000000001"))
+		must(t, k.AddPin(Pin{Pattern: "b0/b0000000000000000000000000000001"}))
 		before := snapshot(t, dir)
 		rest, err := k.Pass(t.Context(), pretend, func(e Entry) { went = append(went, e) })
 		must(t, err)

@@ -373,6 +373,7 @@ func FuzzHeat(f *testing.F) {
 
 func FuzzRules(f *testing.F) {
 	f.Add([]byte(`{"version":1,"quotas":[{"path":"\"a\"","bytes":1048576}],"pins":["\"b/*\""],"ttls":[{"pattern":"\"c\\xff\"","seconds":5}]}`))
+	f.Add([]byte(`{"version":2,"pins":["\"a\""],"pins_by":[{"pattern":"\".\"","owner":"lmcache"},{"pattern":"\"b\"","model":"\"m\\xff\""}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := decodeRules(b)
 		if err != nil {

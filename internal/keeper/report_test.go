@@ -158,7 +158,7 @@ func TestEvictPair(t *testing.T) {
 		k := scanned(t, dir)
 		for _, dry := range []bool{true, false} {
 			var got []Removal
-			must(t, k.Evict(t.Context(), c.ask, dry, func(r Removal) error {
+			must(t, k.Evict(t.Context(), Selection{Patterns: []string{c.ask}}, dry, func(r Removal) error {
 				r.Bytes = 0
 				got = append(got, r)
 				return nil
@@ -194,7 +194,7 @@ func TestOddPaths(t *testing.T) {
 		".kv3fs": "not permitted", ".kv3fs/keeper-rules": "not permitted", "../x": "relative to the data directory", "/etc/passwd": "relative to the data directory",
 		"a\x00b": "relative to the data directory", "d/file/x": "not a directory", "d/nothing": "no such file", strings.Repeat("x", 300): "file name too long",
 	} {
-		if err := k.Evict(t.Context(), at, false, nothing); err == nil || !strings.Contains(err.Error(), says) {
+		if err := k.Evict(t.Context(), Selection{Patterns: []string{at}}, false, nothing); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("evict %q: %v; want %q", at, err, says)
 		}
 		if _, err := k.Describe(at); err == nil {
@@ -225,7 +225,7 @@ func TestListBroken(t *testing.T) {
 	k := scanned(t, dir)
 	for pattern, want := range map[string][]string{".": {gdsName, entry(1)}, "66": {gdsName}, "a?/*": {entry(1)}, entry(1): {entry(1)}, entry(2): nil} {
 		var got []string
-		must(t, k.List(t.Context(), Query{Patterns: []string{pattern}, Broken: true}, func(l Listed) error {
+		must(t, k.List(t.Context(), Query{Selection: Selection{Patterns: []string{pattern}}, Broken: true}, func(l Listed) error {
 			if l.Trouble == "" {
 				t.Errorf("%+v", l)
 			}
@@ -305,7 +305,7 @@ func TestManyFiles(t *testing.T) {
 	})
 	took("evict", func() {
 		n := 0
-		must(t, k.Evict(t.Context(), ".", false, func(r Removal) error {
+		must(t, k.Evict(t.Context(), Selection{Patterns: []string{"."}}, false, func(r Removal) error {
 			if n++; !r.Removed {
 				t.Errorf("%+v", r)
 			}

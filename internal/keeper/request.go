@@ -22,9 +22,9 @@ type Removal struct {
 // mostRequested is how many names of a directory are read before files are removed.
 const mostRequested = 4096
 
-// Evict removes the files that a pattern means, those that may go, and calls fn with each.
+// Evict removes the files of a selection, those that may go, and calls fn with each.
 // A dry run removes nothing and says what would go.
-func (k *Keeper) Evict(ctx context.Context, pattern string, dryRun bool, fn func(Removal) error) error {
+func (k *Keeper) Evict(ctx context.Context, s Selection, dryRun bool, fn func(Removal) error) error {
 	var batch []*victim
 	end := func() error {
 		for _, v := range batch {
@@ -38,14 +38,14 @@ func (k *Keeper) Evict(ctx context.Context, pattern string, dryRun bool, fn func
 		batch = batch[:0]
 		return nil
 	}
-	mean := k.Pattern(pattern)
-	err := k.matching(ctx, pattern, func(p place, f found) error {
+	means := k.meanings(&s)
+	err := k.selected(ctx, &s, func(p place, f found, layout *classify.File) error {
 		info, err := f.stat()
 		if err != nil || !info.Regular {
 			return nil // it is gone
 		}
-		v := k.victimOf(p, f, info, classify.Classify(f.path, classify.Context{}))
-		if data := k.dataOf(v); data != "" && covers(mean, data) {
+		v := k.victimOf(p, f, info, *layout)
+		if data := k.dataOf(v); data != "" && (len(means) == 0 || anyCovers(means, data)) {
 			return nil // it goes with that
 		}
 		if batch = append(batch, v); len(batch) == mostRequested {
@@ -98,7 +98,7 @@ func (k *Keeper) whyItStays(v *victim) string {
 		return "it has several names"
 	}
 	if pin, ok := k.pinOf(v.path); ok {
-		return fmt.Sprintf("pinned by %q", pin)
+		return fmt.Sprintf("pinned by %v", pin)
 	}
 	switch {
 	case !known:
@@ -128,14 +128,4 @@ func (k *Keeper) dataOf(v *victim) string {
 		return ""
 	}
 	return data
-}
-
-// pinOf returns the first pin that means a file.
-func (k *Keeper) pinOf(file string) (string, bool) {
-	for _, p := range k.Pins() {
-		if covers(p, file) {
-			return p, true
-		}
-	}
-	return "", false
 }

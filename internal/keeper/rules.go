@@ -19,9 +19,11 @@ import (
 )
 
 const (
-	rulesName    = "keeper-rules"
-	rulesVersion = 1
-	mostRules    = 10000 // of each sort
+	rulesName = "keeper-rules"
+	// A file has the second version only if it needs it, so that an older daemon reads the others.
+	rulesVersion, pinsByVersion = 1, 2
+
+	mostRules = 10000 // of each sort
 )
 
 // Quota is the limit of a directory.
@@ -45,7 +47,7 @@ type TTL struct {
 // directory; it means the files and directories that match, and all below them.
 type rules struct {
 	quotas []*quota
-	pins   []string
+	pins   []Pin
 	ttls   []TTL
 }
 
@@ -60,7 +62,8 @@ type quota struct {
 type rulesFile struct {
 	Version int         `json:"version"`
 	Quotas  []quotaLine `json:"quotas,omitempty"`
-	Pins    []string    `json:"pins,omitempty"`
+	Pins    []string    `json:"pins,omitempty"` // those of a pattern alone
+	PinsBy  []Pin       `json:"pins_by,omitempty"`
 	TTLs    []ttlLine   `json:"ttls,omitempty"`
 }
 
@@ -85,10 +88,10 @@ func decodeRules(b []byte) (rules, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return rules{}, errors.New("there is more after the rules")
 	}
-	if file.Version != rulesVersion {
-		return rules{}, fmt.Errorf("version %d; this daemon knows version %d", file.Version, rulesVersion)
+	if file.Version != rulesVersion && file.Version != pinsByVersion {
+		return rules{}, fmt.Errorf("version %d; this daemon knows versions %d and %d", file.Version, rulesVersion, pinsByVersion)
 	}
-	if max(len(file.Quotas), len(file.Pins), len(file.TTLs)) > mostRules {
+	if max(len(file.Quotas), len(file.Pins)+len(file.PinsBy), len(file.TTLs)) > mostRules {
 		return rules{}, fmt.Errorf("more than %d rules", mostRules)
 	}
 	var r rules
@@ -102,15 +105,22 @@ func decodeRules(b []byte) (rules, error) {
 		}
 		r.quotas = append(r.quotas, &quota{path: dir, bytes: q.Bytes})
 	}
+	if len(file.PinsBy) > 0 && file.Version < pinsByVersion || slices.ContainsFunc(file.PinsBy, func(p Pin) bool { return p.Origin == Origin{} }) {
+		return rules{}, errors.New("a pin by what names tell is not one, or of a later version")
+	}
 	for _, pin := range file.Pins {
-		pattern, err := strconv.Unquote(pin)
+		file.PinsBy = append(file.PinsBy, Pin{Pattern: pin})
+	}
+	for _, pin := range file.PinsBy {
+		quoted := pin
+		err := pin.unquote()
 		if err == nil {
-			err = checkPattern(pattern)
+			err = pin.check()
 		}
 		if err != nil {
-			return rules{}, fmt.Errorf("pin of %s: %w", pin, err)
+			return rules{}, fmt.Errorf("pin of %v: %w", quoted, err)
 		}
-		r.pins = append(r.pins, pattern)
+		r.pins = append(r.pins, pin)
 	}
 	for _, t := range file.TTLs {
 		pattern, err := strconv.Unquote(t.Pattern)
@@ -128,13 +138,33 @@ func decodeRules(b []byte) (rules, error) {
 	return r, nil
 }
 
+// quote makes texts of the pin's bytes, as they are in the file.
+func (p *Pin) quote() {
+	p.Pattern = strconv.Quote(p.Pattern)
+	if p.Model != "" {
+		p.Model = strconv.Quote(p.Model)
+	}
+}
+
+func (p *Pin) unquote() (err error) {
+	if p.Pattern, err = strconv.Unquote(p.Pattern); err == nil && p.Model != "" {
+		p.Model, err = strconv.Unquote(p.Model)
+	}
+	return err
+}
+
 func (r *rules) encode() ([]byte, error) {
 	file := rulesFile{Version: rulesVersion}
 	for _, q := range r.quotas {
 		file.Quotas = append(file.Quotas, quotaLine{strconv.Quote(q.path), q.bytes})
 	}
 	for _, p := range r.pins {
-		file.Pins = append(file.Pins, strconv.Quote(p))
+		p.quote()
+		if p.Origin == (Origin{}) {
+			file.Pins = append(file.Pins, p.Pattern)
+		} else {
+			file.PinsBy, file.Version = append(file.PinsBy, p), pinsByVersion
+		}
 	}
 	for _, t := range r.ttls {
 		file.TTLs = append(file.TTLs, ttlLine{strconv.Quote(t.Pattern), int64(t.Unused / time.Second)})
@@ -344,38 +374,37 @@ func (k *Keeper) Quotas() []Quota {
 	return all
 }
 
-// Pin keeps what a pattern matches, whatever room there is; Unpin ends that. ENOENT: there is
-// no such pin.
-func (k *Keeper) Pin(pattern string) error {
-	if err := checkPattern(pattern); err != nil {
+// AddPin adds a pin, and RemovePin ends one. ENOENT: there is no such pin.
+func (k *Keeper) AddPin(p Pin) error {
+	if err := p.check(); err != nil {
 		return fmt.Errorf("pin: %w", err)
 	}
 	return k.change(func(r *rules) error {
-		if slices.Contains(r.pins, pattern) {
+		if slices.Contains(r.pins, p) {
 			return nil
 		}
 		if len(r.pins) >= mostRules {
 			return fmt.Errorf("there are %d pins already: %w", mostRules, unix.ENOSPC)
 		}
-		r.pins = append(slices.Clone(r.pins), pattern)
+		r.pins = append(slices.Clone(r.pins), p)
 		return nil
 	})
 }
 
-// Unpin ends a Pin.
-func (k *Keeper) Unpin(pattern string) error {
+// RemovePin ends what AddPin began.
+func (k *Keeper) RemovePin(p Pin) error {
 	return k.change(func(r *rules) error {
-		i := slices.Index(r.pins, pattern)
+		i := slices.Index(r.pins, p)
 		if i < 0 {
-			return fmt.Errorf("pin of %q: %w", pattern, unix.ENOENT)
+			return fmt.Errorf("pin of %v: %w", p, unix.ENOENT)
 		}
 		r.pins = slices.Delete(slices.Clone(r.pins), i, i+1)
 		return nil
 	})
 }
 
-// Pins returns the patterns of all pins.
-func (k *Keeper) Pins() []string {
+// Pins returns all pins.
+func (k *Keeper) Pins() []Pin {
 	k.rulesMu.Lock()
 	defer k.rulesMu.Unlock()
 	return slices.Clone(k.rules.pins)
@@ -426,9 +455,19 @@ func (k *Keeper) change(fn func(*rules) error) error {
 	return nil
 }
 
-func (k *Keeper) pinned(file string) bool {
+// pinOf returns the first pin that keeps a file.
+func (k *Keeper) pinOf(file string) (Pin, bool) {
 	k.rulesMu.Lock()
 	pins := k.rules.pins
 	k.rulesMu.Unlock()
-	return slices.ContainsFunc(pins, func(p string) bool { return covers(p, file) })
+	i := slices.IndexFunc(pins, func(p Pin) bool { return p.holds(file) })
+	if i < 0 {
+		return Pin{}, false
+	}
+	return pins[i], true
+}
+
+func (k *Keeper) pinned(file string) bool {
+	_, is := k.pinOf(file)
+	return is
 }
