@@ -122,6 +122,37 @@ type Mover struct {
 // in memory. The error is a syscall.Errno: EFAULT where a part of w is not there, even if
 // the bytes before it were read.
 func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited bool, err error) {
+	return m.ReadPieces(f, w, windowOff, off, Pieces{})
+}
+
+// Pieces divides what is copied from or to memory, so that somebody can look at each piece while the processor has it in
+// its cache: they end at multiples of Bytes of the file. The zero value does not divide.
+type Pieces struct {
+	Bytes int64
+	Moved func(n int64) // so much of the window has been moved
+}
+
+// copy calls a copying system call for each piece of w, which belongs at off of a file and begins after
+// the first done bytes of the window. It ends with the first call that is short.
+func (p Pieces) copy(w shm.Window, off, done int64, call func(w shm.Window, off int64) (int64, error)) (n int64, err error) {
+	if p.Bytes == 0 {
+		return call(w, off)
+	}
+	for n < w.Len() {
+		piece := w.From(n).First(p.Bytes - (off+n)%p.Bytes)
+		got, err := call(piece, off+n)
+		if n += got; got > 0 {
+			p.Moved(done + n)
+		}
+		if err != nil || got < piece.Len() {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// ReadPieces is Read. What it copies from memory, and not what it reads from a device, is divided.
+func (m Mover) ReadPieces(f File, w shm.Window, windowOff, off int64, pieces Pieces) (n int64, waited bool, err error) {
 	direct := m.Mode != Buffered && aligned(windowOff, off, w.Len()) && (m.Mode == Direct || w.Len() >= autoDirectBytes)
 	kind := m.Kind
 	if !f.OnDataDevice() {
@@ -144,7 +175,7 @@ func (m Mover) Read(f File, w shm.Window, windowOff, off int64) (n int64, waited
 			}
 			piece = piece.First(has)
 		}
-		got, err := cached(piece, off+n)
+		got, err := pieces.copy(piece, off+n, n, cached)
 		n += got
 		switch {
 		case err != nil, kind == Disk && got < piece.Len() && got > 0:
@@ -177,6 +208,11 @@ const rawBytes = 1 << 20
 // stored. It is never short without an error. waited reports that it may have waited for more
 // than memory.
 func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (n int64, waited bool, err error) {
+	return m.WritePieces(f, w, windowOff, off, Pieces{})
+}
+
+// WritePieces is Write. What goes to a file in memory is divided.
+func (m Mover) WritePieces(f File, w shm.Window, windowOff, off int64, pieces Pieces) (n int64, waited bool, err error) {
 	inMemory := m.Kind == Memory && f.OnDataDevice()
 	direct := -1
 	if m.Mode == Direct && aligned(windowOff, off, w.Len()) {
@@ -186,7 +222,7 @@ func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (n int64, waite
 	}
 	if !f.Confine(w.Len()) {
 		if inMemory {
-			n, err = writeMemory(f.FD(), w, off)
+			n, err = writeMemory(f.FD(), w, off, pieces)
 			return n, false, err
 		}
 		n, err = write(f.FD(), direct, w, off)
@@ -200,10 +236,10 @@ func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (n int64, waite
 }
 
 // writeMemory writes to a file in memory, which just copies.
-func writeMemory(fd int, w shm.Window, off int64) (n int64, err error) {
+func writeMemory(fd int, w shm.Window, off int64, pieces Pieces) (n int64, err error) {
 	for n < w.Len() && err == nil {
 		var got int64
-		got, err = w.From(n).First(rawBytes).RawPwrite(fd, off+n)
+		got, err = pieces.copy(w.From(n).First(rawBytes), off+n, n, func(w shm.Window, off int64) (int64, error) { return w.RawPwrite(fd, off) })
 		n += got
 		switch {
 		case err == unix.EINTR:

@@ -1,6 +1,7 @@
 package integrity
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -281,5 +282,45 @@ func TestForeignMemory(t *testing.T) {
 	w.End(true)
 	if _, bad, found, _ := o.read(0, RangeBytes); s.fine && (!found || bad.Certain) {
 		t.Errorf("bytes that were changed while they were written: %v %v", found, bad)
+	}
+}
+
+// Sums that are taken piece by piece are those of the whole, wherever pieces and the write begin.
+func TestHashInPieces(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	dir := dirs(t)[0]
+	s := openStore(t, dir)
+	defer s.Close()
+	for _, at := range []int64{0, 1, RangeBytes - 1, RangeBytes, RangeBytes + 4096} {
+		for _, piece := range []int64{4096, RangeBytes - 1, RangeBytes, RangeBytes + 1, 2 * RangeBytes} {
+			o := create(t, s, filepath.Join(dir, fmt.Sprint(at, "-", piece)))
+			content := random(rng, 3*RangeBytes+5)
+			o.write(content[:at], 0)
+			w := o.sums.BeginWrite(&Write{}, o.fd, at, int64(len(content))-at)
+			for off := at; off < int64(len(content)); off += piece {
+				w.Hash(shm.OwnWindow(content[off:min(off+piece, int64(len(content)))]))
+			}
+			if _, err := unix.Pwrite(o.fd, content[at:], at); err != nil {
+				t.Fatal(err)
+			}
+			w.End(true)
+			if _, bad, found, verified := o.read(0, int64(len(content))); found || verified != int64(len(content)) {
+				t.Errorf("written at %d in pieces of %d: %d of %d bytes compared, damage %v %v", at, piece, verified, len(content), found, bad)
+			}
+			o.close()
+		}
+	}
+	// Half of a write has no sums.
+	o := create(t, s, filepath.Join(dir, "half"))
+	defer o.close()
+	content := random(rng, 2*RangeBytes)
+	w := o.sums.BeginWrite(&Write{}, o.fd, 0, int64(len(content)))
+	w.Hash(shm.OwnWindow(content[:RangeBytes]))
+	if _, err := unix.Pwrite(o.fd, content, 0); err != nil {
+		t.Fatal(err)
+	}
+	w.End(true)
+	if _, _, found, verified := o.read(0, int64(len(content))); found || verified != 0 {
+		t.Errorf("half of the sums: %d bytes compared, damage %v", verified, found)
 	}
 }

@@ -11,12 +11,13 @@ type Write struct {
 	file     *File
 	fd       int
 	off, end int64
-	from     []uint64 // sums of the whole ranges
+	pos      int64    // up to which sums were taken
+	from     []uint64 // sums of the ranges from the first on that begins in it, as far as they are whole
 	array    [mostRanges]uint64
-	stream   *stream // before Hash, of the range that the first byte continues; then of the one that the last leaves
-	head     uint64  // sum of the first range
+	stream   *stream // of the range that pos lies in; nil: nobody knows the bytes before, or there are none
+	head     uint64  // sum of the first range, if it begins before off
 	headDone bool
-	hashed   bool
+	failed   bool // the client has taken its memory away
 	// Ranges that another write overlaps, whose order nobody knows; empty: shared[0] > shared[1].
 	shared [2]int64
 }
@@ -31,8 +32,8 @@ func (f *File) BeginWrite(w *Write, fd int, off, n int64) *Write {
 		return nil
 	}
 	// Field by field: the array need not be cleared.
-	w.file, w.fd, w.off, w.end, w.shared = f, fd, off, off+n, [2]int64{1, 0}
-	w.from, w.stream, w.headDone, w.hashed = nil, nil, false, false
+	w.file, w.fd, w.off, w.pos, w.end, w.shared = f, fd, off, off, off+n, [2]int64{1, 0}
+	w.from, w.stream, w.headDone, w.failed = w.array[:0], nil, false, false
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begin(fd)
@@ -75,36 +76,48 @@ func (w *Write) share(a, b int64) {
 // HashOwn is Hash for bytes of our own.
 func (w *Write) HashOwn(b []byte) { w.Hash(shm.OwnWindow(b)) }
 
-// Hash takes the sums of the bytes that are about to be written.
+// Hash takes the sums of the next of the bytes that are written, of all of them in one call or several. It may be called
+// before they are written or after; right after, the processor still has them in its cache.
 func (w *Write) Hash(bytes shm.Window) {
-	if w == nil || bytes.Len() != w.end-w.off {
+	if w == nil || w.failed {
 		return
 	}
-	w.hashed = bytes.Look(func(b []byte) {
-		off := w.off
-		if rest := off % RangeBytes; rest != 0 {
-			n := min(RangeBytes-rest, int64(len(b)))
-			if w.stream != nil {
-				_, _ = w.stream.Write(b[:n])
-			}
-			b, off = b[n:], off+n
-			if rest+n == RangeBytes && w.stream != nil {
-				w.head, w.headDone, w.stream = w.stream.Sum64(), true, nil
-			}
+	w.failed = bytes.Len() > w.end-w.pos || bytes.Look(w.take) != nil
+}
+
+// take takes the sums of the next bytes.
+func (w *Write) take(b []byte) {
+	for len(b) > 0 {
+		rest := w.pos % RangeBytes
+		n := min(RangeBytes-rest, int64(len(b)))
+		if n == RangeBytes {
+			w.from = append(w.from, xxh3.Hash(b[:n]))
+		} else {
+			w.part(b[:n], rest)
 		}
-		w.from = w.array[:0]
-		for len(b) >= RangeBytes {
-			w.from = append(w.from, xxh3.Hash(b[:RangeBytes]))
-			b, off = b[RangeBytes:], off+RangeBytes
-		}
-		if len(b) > 0 {
-			w.stream = &stream{}
-			_, _ = w.stream.Write(b)
-		}
-		if w.stream != nil {
-			w.stream.pos = w.end
-		}
-	}) == nil
+		b, w.pos = b[n:], w.pos+n
+	}
+}
+
+// part takes in a part of the range that pos lies in, rest bytes behind its beginning.
+func (w *Write) part(b []byte, rest int64) {
+	if rest == 0 {
+		w.stream = &stream{}
+	}
+	if w.stream == nil {
+		return // nobody knows what is before it
+	}
+	_, _ = w.stream.Write(b)
+	if w.stream.pos = w.pos + int64(len(b)); w.stream.pos%RangeBytes != 0 {
+		return
+	}
+	sum := w.stream.Sum64()
+	w.stream = nil
+	if rangeOf(w.pos) == rangeOf(w.off) && w.off%RangeBytes != 0 {
+		w.head, w.headDone = sum, true
+		return
+	}
+	w.from = append(w.from, sum)
 }
 
 // End ends the write. ok says that all of it is in the file, and that nothing has taken the client's memory away
@@ -124,7 +137,7 @@ func (w *Write) End(ok bool) {
 			break
 		}
 	}
-	if ok && w.hashed && !f.drop {
+	if ok && !w.failed && w.pos == w.end && !f.drop {
 		w.keep()
 	}
 	f.end(w.fd)

@@ -9,6 +9,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/invariants"
+	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -270,8 +271,7 @@ func (s *Server) movePiece(r *ring, b *borrowed, q *request) (n int64, err error
 	var waited bool
 	if r.write {
 		sums := b.file.Sums().BeginWrite(b.sums, b.file.FD(), fileOff+moved, size)
-		sums.Hash(w)
-		n, waited, err = s.mover.Write(b.file, w, off, fileOff+moved)
+		n, waited, err = s.write(b, sums, w, off, fileOff+moved)
 		// If its deadline has passed, something else may have been in the window.
 		sums.End(err == nil && n == size && q.state.Load() == stateRunning)
 	} else {
@@ -279,6 +279,23 @@ func (s *Server) movePiece(r *ring, b *borrowed, q *request) (n int64, err error
 	}
 	b.waited = b.waited || waited
 	return n, err
+}
+
+// write stores w, which is at offset off of its iov, in a file, and takes its checksums.
+func (s *Server) write(b *borrowed, sums *integrity.Write, w shm.Window, off, fileOff int64) (n int64, waited bool, err error) {
+	if sums == nil {
+		return s.mover.Write(b.file, w, off, fileOff)
+	}
+	var hashed int64 // of w
+	hash := func(n int64) {
+		sums.Hash(w.From(hashed).First(n - hashed))
+		hashed = n
+	}
+	n, waited, err = s.mover.WritePieces(b.file, w, off, fileOff, blockio.Pieces{Bytes: integrity.RangeBytes, Moved: hash})
+	if err == nil {
+		hash(n)
+	}
+	return n, waited, err
 }
 
 // errnoResult returns the result of a completion that reports err: its errno, or EIO if

@@ -10,10 +10,6 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// cachedBytes is how much is copied from memory before its sums are taken, which it then need not be
-// fetched for once more.
-const cachedBytes = 2 * integrity.RangeBytes
-
 // read fills w, which is at offset off of its iov, from a file, and compares it with the file's checksums.
 // EIO: it is not what was written.
 func (s *Server) read(b *borrowed, w shm.Window, off, fileOff int64) (n int64, waited bool, err error) {
@@ -22,25 +18,29 @@ func (s *Server) read(b *borrowed, w shm.Window, off, fileOff int64) (n int64, w
 		return s.mover.Read(f, w, off, fileOff)
 	}
 	defer b.check.End()
-	inMemory := s.mover.Kind == blockio.Memory && f.OnDataDevice()
-	for n < w.Len() {
-		size := w.Len() - n
-		if inMemory {
-			size = min(size, cachedBytes-(fileOff+n)%integrity.RangeBytes)
+	var (
+		arrived, checked int64 // of w
+		damage           bool
+	)
+	// check compares the ranges that have arrived with the first n bytes.
+	check := func(n int64) {
+		if damage || n == arrived {
+			return
 		}
-		part := w.From(n).First(size)
-		got, mayWait, err := s.mover.Read(f, part, off+n, fileOff+n)
-		waited = waited || mayWait
-		if err != nil {
-			return n + got, waited, err
-		}
-		if bad, found := b.check.Check(part.First(got), fileOff+n); found {
+		arrived = n
+		bad, found := b.check.Check(w.From(checked).First(n-checked), fileOff+checked)
+		if found {
 			f.Damaged(bad)
-			return n, waited, syscall.EIO
+			damage = true
 		}
-		if n += got; got < size {
-			break
-		}
+		checked = max(checked, n-(fileOff+n)%integrity.RangeBytes)
+	}
+	n, waited, err = s.mover.ReadPieces(f, w, off, fileOff, blockio.Pieces{Bytes: integrity.RangeBytes, Moved: check})
+	if err != nil {
+		return n, waited, err
+	}
+	if check(n); damage {
+		return 0, waited, syscall.EIO
 	}
 	return n, waited, nil
 }
