@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/bench/workload"
+	"github.com/kv3fs/kv3fs/internal/test/sharedtrace"
 )
 
 // bound runs a trace and checks what must hold on every one.
@@ -49,13 +50,10 @@ func TestNeverFarUnderLRU(t *testing.T) {
 	}
 }
 
-// KV3FS_TRACES names a trace in Mooncake's format. On Mooncake's conversation trace the aims are
-// checked, too.
+// KV3FS_TRACES names a trace in Mooncake's format; if it does not, it is the one that lies beside
+// the project, whose aims are checked, too.
 func TestGivenTrace(t *testing.T) {
-	path := os.Getenv("KV3FS_TRACES")
-	if path == "" {
-		t.Skip("KV3FS_TRACES names no trace")
-	}
+	path, conversation := sharedtrace.Path(t)
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -66,6 +64,9 @@ func TestGivenTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range bound(t, trace, 1, 5, 10, 20).Capacities {
+		if conversation && c.Aim == 0 {
+			t.Errorf("%s: no aim for %s: it is another trace", c.Capacity, path)
+		}
 		if c.Ours < c.Aim {
 			t.Errorf("%s: kv3fs serves %.4f; the aim is %v", c.Capacity, c.Ours, c.Aim)
 		}
