@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
@@ -151,8 +152,11 @@ func (s *keepService) serve(ctx context.Context, d *keptDir) (err error) {
 			}
 			if standing.Held {
 				s.Log.Info("keeping the directory: this host has the lease", "directory", d.path, "token", standing.Token, "identity", s.me.Identity)
-				if at, err = s.begin(d, l); err != nil {
+				if at, err = s.begin(d, l); err != nil && !ofDirectory(err) {
 					return err
+				}
+				if err != nil { // another host may have more luck
+					err = errors.Join(err, l.Release())
 				}
 			} else if standing.Holder != holder {
 				s.Log.Info("standing by: another keeper has the lease", "directory", d.path, "token", standing.Token, "holder", standing.Holder.String())
@@ -170,7 +174,7 @@ func (s *keepService) serve(ctx context.Context, d *keptDir) (err error) {
 		}
 		if err != nil {
 			if more, now := s.pace.Log("lease"); now {
-				s.Log.Warn("cannot read or renew the lease", "directory", d.path, "error", err, "more", more)
+				s.Log.Warn("the directory fails: cannot renew the lease, or not begin to keep it; trying again", "directory", d.path, "error", err, "more", more)
 			}
 		}
 		token = l.Token()
@@ -185,6 +189,13 @@ func (s *keepService) serve(ctx context.Context, d *keptDir) (err error) {
 		case <-at.lost():
 		}
 	}
+}
+
+// ofDirectory reports whether an error is that of a call to the directory, which may come to work again, and not of what
+// was asked for or is in there.
+func ofDirectory(err error) bool {
+	var errno syscall.Errno
+	return errors.As(err, &errno)
 }
 
 // tenure is a keeper at work while this host has the lease.

@@ -263,8 +263,12 @@ func (k *Keeper) named(batch []inventory.Candidate) (all []victim) {
 			changes[ino] = k.inv.Changes(batch[i].Key)
 		}
 		isWanted := func(ino uint64) bool { _, ok := wanted[ino]; return ok }
+		var unread error // of one of them: who knows which
 		look := func(name string, _ uint64, stat func() (inventory.Info, error)) bool {
 			info, err := stat()
+			if err != nil && !errors.Is(err, unix.ENOENT) {
+				unread = err
+			}
 			i, ok := wanted[info.Key.Ino]
 			if err != nil || !ok || info.Key != batch[i].Key {
 				return true
@@ -283,6 +287,9 @@ func (k *Keeper) named(batch []inventory.Candidate) (all []victim) {
 			// They are gone, or the listings of this file system show other numbers than the files have.
 			err = k.namedByTag(d, batch, wanted, look)
 		}
+		if len(wanted) > 0 {
+			err = cmp.Or(err, unread)
+		}
 		switch {
 		case err == nil:
 			for ino, i := range wanted {
@@ -291,7 +298,7 @@ func (k *Keeper) named(batch []inventory.Candidate) (all []victim) {
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 			k.inv.Overlook() // it was moved or removed, and the event has not come, or there is none
 		default:
-			k.complain("list", "cannot list a directory, so nothing in it can go", "directory", dir, "error", err)
+			k.complain("list", "cannot read a directory, or a file in it, which therefore cannot go", "directory", dir, "error", err)
 		}
 	}
 	for _, v := range names {

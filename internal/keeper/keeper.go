@@ -133,6 +133,7 @@ type Keeper struct {
 	tired map[*inventory.Directory]time.Time // until when no victims are looked for; Run's
 	late  map[*inventory.Directory]bool      // not yet down at their low watermark; Run's
 	every time.Duration                      // Run looks at what no event tells; Run's
+	retry time.Duration                      // the constant, but in tests
 
 	evicted, evictedBytes, expired, reaped, requested, kept, refused, waited atomic.Int64
 }
@@ -151,7 +152,7 @@ func New(opts Options) (*Keeper, error) {
 	}
 	k := &Keeper{
 		Options: opts, inv: inv, learner: learner, wall: newWallClock(), kick: make(chan struct{}, 1),
-		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool), every: tick, busyPatience: busyPatience,
+		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool), every: tick, retry: retryScan, busyPatience: busyPatience,
 	}
 	if err := k.begin(); err != nil {
 		return nil, errors.Join(err, inv.Close())
@@ -217,10 +218,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 	return k.saveHeat()
 }
 
+// retryScan is how soon a scan that could not read everything is repeated, at first; then it takes twice as long each
+// time, up to Rescan.
+const retryScan = time.Minute
+
 // scan reads the directory at start and now and then.
 func (k *Keeper) scan(ctx context.Context) {
+	retry := k.retry
 	for {
-		began := time.Now()
+		began, unread := time.Now(), k.inv.Unread()
 		if k.inv.Scan(ctx) != nil {
 			return
 		}
@@ -235,7 +241,14 @@ func (k *Keeper) scan(ctx context.Context) {
 		k.reapBroken(ctx, k.inv.Below(k.inv.Root()))
 		var again <-chan time.Time
 		if k.Rescan > 0 {
-			t := time.NewTimer(k.Rescan)
+			next := k.Rescan
+			if k.inv.Unread() > unread {
+				next = min(retry, k.Rescan)
+				retry = min(2*retry, k.Rescan)
+			} else {
+				retry = k.retry
+			}
+			t := time.NewTimer(next)
 			defer t.Stop()
 			again = t.C
 		}

@@ -186,7 +186,7 @@ func (sc *scan) entry(fd int, d *Directory, e dirent) bool {
 			return true
 		case err != nil:
 			v.unreadable(d, e.Name, err)
-			return false
+			return v.stays(key, d, e.Name)
 		}
 		switch st.Mode & unix.S_IFMT {
 		case unix.S_IFDIR:
@@ -210,6 +210,21 @@ func (sc *scan) entry(fd int, d *Directory, e dirent) bool {
 		}
 	}
 	v.lookAt(d, e.Name)
+	return true
+}
+
+// stays marks the record of a file that cannot be looked at as seen, so that a scan can tell what is gone beside it.
+// It reports whether there is one.
+func (v *Inventory) stays(k Key, d *Directory, entry string) bool {
+	s := v.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f, ok := s.files[k.Ino]
+	if !ok || f.dir != d.id || f.tag != tagOf(entry) {
+		return false
+	}
+	f.set(seenOdd, v.odd())
+	s.files[k.Ino] = f
 	return true
 }
 

@@ -1,0 +1,247 @@
+// Package faultdir mounts a directory whose calls a test can have fail or hang, as those of a disk or a server that dies.
+package faultdir
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fs"
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+)
+
+// Call is what a process asks of the file system. Name is that of the entry, "" where there is none.
+type Call struct{ Op, Name string }
+
+// Dir is a directory that shows another one.
+type Dir struct {
+	Path    string
+	Beneath string // the same without faults
+
+	mu    sync.Mutex
+	fault func(Call) syscall.Errno // nil: there is none
+	hung  chan struct{}            // closed by Heal
+	hangs chan Call
+}
+
+// New mounts a directory until the test ends. Nothing is cached, so that each call is seen.
+func New(t testing.TB) *Dir {
+	t.Helper()
+	at, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Dir{Path: at, Beneath: t.TempDir(), hangs: make(chan Call, 1)}
+	root, err := fs.NewLoopbackRoot(d.Beneath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none time.Duration
+	raw := fs.NewNodeFS(root, &fs.Options{EntryTimeout: &none, AttrTimeout: &none, NegativeTimeout: &none})
+	server, err := fuse.NewServer(&faulty{raw, d}, at, &fuse.MountOptions{
+		FsName: "faultdir", DirectMount: os.Geteuid() == 0, AllowOther: os.Geteuid() == 0, DisableReadDirPlus: true, DisableSplice: true,
+	})
+	if err != nil {
+		daemontest.NotTested(t, "no FUSE here: "+err.Error())
+	}
+	go server.Serve()
+	t.Cleanup(func() {
+		d.Heal()
+		if err := server.Unmount(); err != nil { // something in it is open still
+			t.Errorf("%v: %v", err, unix.Unmount(at, unix.MNT_DETACH))
+			return
+		}
+		server.Wait()
+	})
+	if err := server.WaitMount(); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Fail has those calls fail with the error that fn returns for them, 0: they do not. It replaces what was there.
+func (d *Dir) Fail(fn func(Call) syscall.Errno) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault = fn
+}
+
+// Hang has those calls wait for Heal for which fn is true, and then go on. It returns a channel that gets a call
+// that hangs.
+func (d *Dir) Hang(fn func(Call) bool) <-chan Call {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	hung := make(chan struct{})
+	d.hung = hung
+	d.fault = func(c Call) syscall.Errno {
+		if fn(c) {
+			select {
+			case d.hangs <- c:
+			default:
+			}
+			<-hung
+		}
+		return 0
+	}
+	return d.hangs
+}
+
+// Heal ends all faults.
+func (d *Dir) Heal() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault = nil
+	if d.hung != nil {
+		close(d.hung)
+		d.hung = nil
+	}
+}
+
+// EIO returns a fault: EIO for calls of these sorts.
+func EIO(ops ...string) func(Call) syscall.Errno {
+	return func(c Call) syscall.Errno {
+		for _, op := range ops {
+			if c.Op == op {
+				return syscall.EIO
+			}
+		}
+		return 0
+	}
+}
+
+func (d *Dir) on(op, name string) fuse.Status {
+	d.mu.Lock()
+	fault := d.fault
+	d.mu.Unlock()
+	if fault == nil {
+		return fuse.OK
+	}
+	return fuse.Status(fault(Call{op, name}))
+}
+
+// faulty asks for a fault before each call that a keeper makes.
+type faulty struct {
+	fuse.RawFileSystem
+	dir *Dir
+}
+
+func (f *faulty) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	if st := f.dir.on("lookup", name); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.Lookup(cancel, h, name, out)
+}
+
+func (f *faulty) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	if st := f.dir.on("getattr", ""); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.GetAttr(cancel, in, out)
+}
+
+func (f *faulty) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+	if st := f.dir.on("setattr", ""); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.SetAttr(cancel, in, out)
+}
+
+func (f *faulty) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	if st := f.dir.on("statfs", ""); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.StatFs(cancel, h, out)
+}
+
+func (f *faulty) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+	if st := f.dir.on("mkdir", name); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.Mkdir(cancel, in, name, out)
+}
+
+func (f *faulty) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	if st := f.dir.on("create", name); !st.Ok() {
+		return st
+	}
+	st := f.RawFileSystem.Create(cancel, in, name, out)
+	uncached(&out.OpenOut)
+	return st
+}
+
+// uncached has the kernel ask for each read and write.
+func uncached(out *fuse.OpenOut) {
+	out.OpenFlags = out.OpenFlags&^fuse.FOPEN_PASSTHROUGH | fuse.FOPEN_DIRECT_IO
+	out.BackingID = 0
+}
+
+func (f *faulty) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+	if st := f.dir.on("unlink", name); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.Unlink(cancel, h, name)
+}
+
+func (f *faulty) Rename(cancel <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
+	if st := f.dir.on("rename", to); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.Rename(cancel, in, from, to)
+}
+
+func (f *faulty) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if st := f.dir.on("open", ""); !st.Ok() {
+		return st
+	}
+	st := f.RawFileSystem.Open(cancel, in, out)
+	uncached(out)
+	return st
+}
+
+func (f *faulty) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	if st := f.dir.on("read", ""); !st.Ok() {
+		return nil, st
+	}
+	return f.RawFileSystem.Read(cancel, in, buf)
+}
+
+func (f *faulty) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	if st := f.dir.on("write", ""); !st.Ok() {
+		return 0, st
+	}
+	return f.RawFileSystem.Write(cancel, in, data)
+}
+
+func (f *faulty) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
+	if st := f.dir.on("write", ""); !st.Ok() {
+		return 0, st
+	}
+	return f.RawFileSystem.Writev(cancel, in, data)
+}
+
+func (f *faulty) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	if st := f.dir.on("fsync", ""); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.Fsync(cancel, in)
+}
+
+func (f *faulty) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if st := f.dir.on("opendir", ""); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.OpenDir(cancel, in, out)
+}
+
+func (f *faulty) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	if st := f.dir.on("readdir", ""); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.ReadDir(cancel, in, out)
+}
