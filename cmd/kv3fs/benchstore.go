@@ -39,8 +39,8 @@ The benchmark starts its own daemon. The contenders of a case take turns, run by
 on the same blocks and into the same buffers. Cache|Ds3fs is compared with a plain ring
 on the same files, with all files open and with none. Files as UCM leaves them are opened,
 read and closed one at a time, as UCM does, by as many plain threads, and by plain threads
-that also open each file in the mount, for blocks of three sizes. The warm cache is compared
-with a memory copy. Everything is measured with and without checksums, and the last load of every run is checked.
+that also open each file in the mount, for blocks of three sizes, and written that way, too, with and
+without a --capacity. The warm cache is compared with a memory copy. Everything is measured with and without checksums, and the last load of every run is checked.
 The benchmark takes slightly more of /dev/shm than two loads.
 
 If strace is installed, it counts the system calls of a hit in segments.`

@@ -24,6 +24,9 @@ const (
 	WayChainOpening  = "Cache|Ds3fs, files not open"
 	WayPlainOpening  = "plain threads that open in the mount"
 	WayUCM           = "UCM's way"
+	WayUCMNoSums     = "UCM's way unchecked" // by a daemon without checksums
+	WayLimited       = "UCM's way, capacity" // of a daemon with --capacity
+	WayLimitedNoSums = "UCM's way, capacity, unchecked"
 	WayPlain         = "plain threads"
 	WayCopy          = "memory copy"
 	WaySegment       = "Segment"

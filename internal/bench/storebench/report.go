@@ -61,6 +61,7 @@ type Aim struct {
 const (
 	targetCold      = 0.85 // of the ring
 	targetUCM       = 0.90 // of plain threads
+	targetUCMSums   = 0.95 // of a daemon without checksums
 	targetWarm      = 0.80 // of a copy
 	targetChecksums = 0.10 // of the time of a load
 	targetLookupMs  = 0.2
@@ -84,6 +85,9 @@ func (r *Report) Aims() []Aim {
 	ratio("cold, "+WayChain+" to the ring", r.Cold, WayChain, WayRing, targetCold)
 	for _, s := range r.UCM {
 		ratio("cold, "+WayUCM+" to plain, "+measure.SizeText(s.BlockBytes), s.Cold, WayUCM, WayPlain, targetUCM)
+	}
+	for _, s := range r.UCM {
+		ratio("cold, "+WayUCM+" to unchecked, "+measure.SizeText(s.BlockBytes), s.Cold, WayUCM, WayUCMNoSums, targetUCMSums)
 	}
 	ratio("warm, "+WayChain+" to a copy", r.Warm, WayChain, WayCopy, targetWarm)
 	checking("cold, checksums' part of a load", r.Cold, WayChain, WayChainNoSums)
@@ -165,12 +169,22 @@ func (r *Report) writeUCM(b *strings.Builder) {
 	if len(r.UCM) == 0 {
 		return
 	}
-	fmt.Fprintf(b, "%-20s %-20s %-20s %-20s %-9s %s\n", "files of UCM's, GB/s", "plain threads", "open in the mount", "UCM's way", "to plain", "to opening")
-	row := func(state string, size int64, loads []Load) {
-		if len(loads) == 3 {
-			fmt.Fprintf(b, "  %-18s %-20s %-20s %-20s %-9.2f %.2f\n", state+", "+measure.SizeText(size),
-				loads[0].GBps.Text(2), loads[1].GBps.Text(2), loads[2].GBps.Text(2), ucmTo(WayPlain, loads), ucmTo(WayPlainOpening, loads))
+	const format = "%-20s %-20s %-20s %-20s %-20s %-9s %-11s %s\n"
+	ratio := func(loads []Load, way, to string) string {
+		other := rateOf(loads, to)
+		if other == 0 {
+			return "-"
 		}
+		return fmt.Sprintf("%.2f", rateOf(loads, way)/other)
+	}
+	fmt.Fprintf(b, format, "files of UCM's, GB/s", "plain threads", "open in the mount", "UCM's way", "unchecked", "to plain", "to opening", "to unchecked")
+	row := func(state string, size int64, loads []Load) {
+		if len(loads) == 0 {
+			return
+		}
+		fmt.Fprintf(b, format, "  "+state+", "+measure.SizeText(size),
+			spreadOf(loads, WayPlain), spreadOf(loads, WayPlainOpening), spreadOf(loads, WayUCM), spreadOf(loads, WayUCMNoSums),
+			ratio(loads, WayUCM, WayPlain), ratio(loads, WayUCM, WayPlainOpening), ratio(loads, WayUCM, WayUCMNoSums))
 	}
 	for _, s := range r.UCM {
 		row("cold", s.BlockBytes, s.Cold)
@@ -179,6 +193,26 @@ func (r *Report) writeUCM(b *strings.Builder) {
 		row("warm", s.BlockBytes, s.Warm)
 	}
 	b.WriteString("\n")
+	const saved = "%-20s %-20s %-20s %-20s %-20s %-20s %-9s %-13s %s\n"
+	fmt.Fprintf(b, saved, "saved by UCM, GB/s", "plain threads", "UCM's way", "unchecked", "with a capacity", "unchecked", "to plain", "to unchecked", "with a capacity, to both")
+	for _, s := range r.UCM {
+		if l := s.Save; len(l) > 0 {
+			fmt.Fprintf(b, saved, "  "+measure.SizeText(s.BlockBytes),
+				spreadOf(l, WayPlain), spreadOf(l, WayUCM), spreadOf(l, WayUCMNoSums), spreadOf(l, WayLimited), spreadOf(l, WayLimitedNoSums),
+				ratio(l, WayUCM, WayPlain), ratio(l, WayUCM, WayUCMNoSums), ratio(l, WayLimited, WayPlain)+", "+ratio(l, WayLimited, WayLimitedNoSums))
+		}
+	}
+	b.WriteString("\n")
+}
+
+// spreadOf returns the rates of one way, as text.
+func spreadOf(loads []Load, way string) string {
+	for _, l := range loads {
+		if l.Way == way {
+			return l.GBps.Text(2)
+		}
+	}
+	return "-"
 }
 
 func (c *Calls) namesText() string {

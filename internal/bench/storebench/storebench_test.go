@@ -45,7 +45,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if last != of || of != 2*(contenders+3*2) {
+	if last != of || of != 2*(contenders+4*2+5) {
 		t.Errorf("%d runs of %d were reported", last, of)
 	}
 	if len(r.UCM) != 1 || r.UCM[0].BlockBytes != 256<<10 {
@@ -56,8 +56,9 @@ func TestRun(t *testing.T) {
 		want []string
 	}{
 		"cold":     {r.Cold, []string{WayRing, WayChain, WayChainNoSums, WayDs3fs, WayChainOpening}},
-		"UCM cold": {r.UCM[0].Cold, []string{WayPlain, WayPlainOpening, WayUCM}},
-		"UCM warm": {r.UCM[0].Warm, []string{WayPlain, WayPlainOpening, WayUCM}},
+		"UCM cold": {r.UCM[0].Cold, []string{WayPlain, WayPlainOpening, WayUCM, WayUCMNoSums}},
+		"UCM warm": {r.UCM[0].Warm, []string{WayPlain, WayPlainOpening, WayUCM, WayUCMNoSums}},
+		"UCM save": {r.UCM[0].Save, []string{WayPlain, WayUCM, WayUCMNoSums, WayLimited, WayLimitedNoSums}},
 		"warm":     {r.Warm, []string{WayCopy, WayChain, WayChainNoSums}},
 		"segment":  {r.Segment, []string{WaySegment, WaySegmentNoSums}},
 	} {
@@ -213,8 +214,16 @@ func TestTable(t *testing.T) {
 		Blocks: 128, BlockBytes: 2 << 20, ShardBytes: 64 << 10, Depth: 32, Keys: 512, IndexBlocks: 16384,
 		Cold: []Load{{WayRing, s(10)}, {WayChain, s(9)}, {WayChainNoSums, s(10)}, {WayDs3fs, s(9.5)}, {WayChainOpening, s(6)}},
 		UCM: []UCMSize{
-			{256 << 10, []Load{{WayPlain, s(1)}, {WayPlainOpening, s(0.625)}, {WayUCM, s(0.5)}}, []Load{{WayPlain, s(8)}, {WayPlainOpening, s(7.5)}, {WayUCM, s(6)}}},
-			{8 << 20, []Load{{WayPlain, s(2)}, {WayPlainOpening, s(2)}, {WayUCM, s(1.9)}}, []Load{{WayPlain, s(9)}, {WayPlainOpening, s(9)}, {WayUCM, s(9)}}},
+			{
+				256 << 10, []Load{{WayPlain, s(1)}, {WayPlainOpening, s(0.625)}, {WayUCM, s(0.5)}, {WayUCMNoSums, s(0.625)}},
+				[]Load{{WayPlain, s(8)}, {WayPlainOpening, s(7.5)}, {WayUCM, s(6)}, {WayUCMNoSums, s(8)}},
+				[]Load{{WayPlain, s(4)}, {WayUCM, s(2)}, {WayUCMNoSums, s(2.5)}, {WayLimited, s(1)}, {WayLimitedNoSums, s(2)}},
+			},
+			{
+				8 << 20, []Load{{WayPlain, s(2)}, {WayPlainOpening, s(2)}, {WayUCM, s(1.9)}, {WayUCMNoSums, s(2)}},
+				[]Load{{WayPlain, s(9)}, {WayPlainOpening, s(9)}, {WayUCM, s(9)}, {WayUCMNoSums, s(9)}},
+				nil, // interrupted
+			},
 		},
 		Warm:    []Load{{WayCopy, s(20)}, {WayChain, s(15)}, {WayChainNoSums, s(19)}},
 		Segment: []Load{{WaySegment, s(8)}, {WaySegmentNoSums, s(8.5)}},

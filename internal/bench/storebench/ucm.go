@@ -76,13 +76,20 @@ func (u *ucm) load(ctx context.Context, set *blocks) error {
 func (u *ucm) save(ctx context.Context, set *blocks) error {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	defer cancel()
-	temp := filepath.Join(u.dir, ".temp")
+	return saveBlocks(u.dir, len(u.workers), set, u.bufs, func(worker int, path string, s kvstore.Shard) error {
+		return u.workers[worker].save(ctx, u.mount, path, s)
+	})
+}
+
+// saveBlocks has workers write blocks below dir, each under a temporary name that then gives way to its own.
+func saveBlocks(dir string, workers int, set *blocks, bufs [][]byte, write func(worker int, path string, s kvstore.Shard) error) error {
+	temp := filepath.Join(dir, ".temp")
 	if err := os.MkdirAll(temp, 0o744); err != nil {
 		return err
 	}
-	return inTurn(len(u.workers), set.layout.ByBlock(set.keys, u.bufs), func(worker int, s kvstore.Shard) error {
-		path, unfinished := blockPath(u.dir, s.Key), filepath.Join(temp, s.Key.String())
-		if err := u.workers[worker].save(ctx, u.mount, unfinished, s); err != nil {
+	return inTurn(workers, set.layout.ByBlock(set.keys, bufs), func(worker int, s kvstore.Shard) error {
+		path, unfinished := blockPath(dir, s.Key), filepath.Join(temp, s.Key.String())
+		if err := write(worker, unfinished, s); err != nil {
 			return err
 		}
 		if err := os.Mkdir(filepath.Dir(path), 0o744); err != nil && !errors.Is(err, os.ErrExist) {
