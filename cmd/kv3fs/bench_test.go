@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/bench/ringbench"
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 )
 
 func TestBenchRing(t *testing.T) {
@@ -47,6 +48,25 @@ func TestBenchRing(t *testing.T) {
 		}
 		if left, _ := os.ReadDir(scratch); len(left) != 0 {
 			t.Errorf("left behind: %v", left)
+		}
+	})
+	t.Run("compares what it reads with checksums", func(t *testing.T) {
+		scratch := t.TempDir()
+		if why := integrity.Supported(scratch); why != "" {
+			t.Skip(why)
+		}
+		stdout, stderr, err := bench(t, "--scratch", scratch, "--checksums", "--no-fio", "--json")
+		var r ringbench.Report
+		if err != nil || json.Unmarshal([]byte(stdout), &r) != nil {
+			t.Fatalf("%v: %s%s", err, stdout, stderr)
+		}
+		checkJSON(t, "bench ring", stdout)
+		for _, c := range r.Cases {
+			want := map[bool]float64{c.SizeBytes >= integrity.RangeBytes: 1}[true]
+			switch {
+			case c.Op == "write" && c.Compared != nil, c.Op == "read" && (c.Compared == nil || *c.Compared != want):
+				t.Errorf("%s of %d bytes: compared %v, want %v", c.Op, c.SizeBytes, c.Compared, want)
+			}
 		}
 	})
 	t.Run("uses a running daemon", func(t *testing.T) {

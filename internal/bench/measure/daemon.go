@@ -21,18 +21,23 @@ type Daemon struct {
 
 	service
 	scratch string
+	socket  string // of its page service, in a directory of its own; "": it has none
 }
 
 // StartDaemon starts binary as a daemon in a new directory below scratch, by default the
 // system's directory for temporary files, and returns when its mount works. mode is its
 // --io, and flags are further ones. It has no page service, because engines on this machine may look for that port.
 func StartDaemon(ctx context.Context, binary, scratch, mode string, flags ...string) (*Daemon, error) {
+	return startDaemon(ctx, binary, scratch, mode, "off", flags)
+}
+
+func startDaemon(ctx context.Context, binary, scratch, mode, pagesListen string, flags []string) (*Daemon, error) {
 	dir, err := NewScratch(scratch)
 	if err != nil {
 		return nil, err
 	}
 	d := &Daemon{scratch: dir, Data: filepath.Join(dir, "data"), Mount: filepath.Join(dir, "mount")}
-	if d.process, err = StartChild(binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--io", mode, "--pages-listen", "off"}, flags...)...); err != nil {
+	if d.process, err = StartChild(binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--io", mode, "--pages-listen", pagesListen}, flags...)...); err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("bench: %w", err)
 	}
@@ -54,6 +59,9 @@ func (d *Daemon) Stop() error {
 	err := d.stop()
 	if e := unmountLeftover(d.Mount); e != nil {
 		return errors.Join(err, e) // and keep the directory: something is still mounted there
+	}
+	if d.socket != "" {
+		err = errors.Join(err, os.RemoveAll(filepath.Dir(d.socket)))
 	}
 	return errors.Join(err, os.RemoveAll(d.scratch))
 }

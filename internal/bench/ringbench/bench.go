@@ -44,7 +44,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	b := &bench{o: o, files: f, fio: !o.NoFio, progress: measure.NewProgress(o.Done)}
 	if o.Checksums {
-		d, err := measure.StartDaemon(ctx, o.Binary, o.Scratch, o.IO, "--checksums", "on")
+		d, err := measure.StartMetered(ctx, o.Binary, o.Scratch, o.IO, "--checksums", "on")
 		if err != nil {
 			return nil, err
 		}
@@ -55,6 +55,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		if err := b.summed.copyThroughRing(ctx); err != nil {
 			return nil, fmt.Errorf("bench: %w", err)
 		}
+		b.keeper = d
 	}
 	if _, err := exec.LookPath("fio"); err != nil && b.fio {
 		b.fio = false
@@ -77,6 +78,7 @@ type bench struct {
 	fio   bool
 	// summed are the same files of a daemon that keeps checksums; nil: there is none.
 	summed *files
+	keeper *measure.Daemon // of summed
 
 	progress *measure.Progress
 }
@@ -103,6 +105,11 @@ func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err
 		}
 	}
 	rates := map[string][]float64{}
+	before, err := b.compared(ctx)
+	if err != nil {
+		return Case{}, err
+	}
+	read := int64(0) // by the daemon with checksums
 	b.progress.Expect(cases * len(contenders) * b.o.Runs)
 	err = measure.Turns(ctx, b.o.rounds(), contenders, func(ctx context.Context, x contender, turn measure.Turn) error {
 		s, err := x.run(ctx, turn.Time, turn.Round)
@@ -113,6 +120,9 @@ func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err
 			b.progress.Expect(cases * (len(contenders) - 1) * b.o.Runs)
 			return measure.ErrUnavailable
 		}
+		if x.name() == nameSums {
+			read += s.requests * c.sizeBytes
+		}
 		if err == nil && turn.Counts() {
 			rates[x.name()] = append(rates[x.name()], float64(s.requests*c.sizeBytes)/s.elapsed.Seconds()/1e9)
 			b.progress.Step()
@@ -122,7 +132,24 @@ func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err
 	if err != nil {
 		return Case{}, err
 	}
-	return caseOf(c, rates), nil
+	done := caseOf(c, rates)
+	if b.keeper != nil && !c.write {
+		after, err := b.compared(ctx)
+		if err != nil {
+			return Case{}, err
+		}
+		share := (after - before) / float64(read)
+		done.Compared = &share
+	}
+	return done, nil
+}
+
+// compared returns how many bytes the daemon with checksums has compared with them.
+func (b *bench) compared(ctx context.Context) (float64, error) {
+	if b.keeper == nil {
+		return 0, nil
+	}
+	return b.keeper.Metric(ctx, "kv3fs_checksums_verified_bytes_total")
 }
 
 // contenders makes the contenders of a case, fio last. With an error it returns those

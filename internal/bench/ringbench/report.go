@@ -39,6 +39,8 @@ type Case struct {
 	// Sums is of rings of a daemon that keeps checksums, beside one that keeps none.
 	Sums       *measure.Spread `json:"ring_checksums_gbps,omitempty"`
 	SumsToRing float64         `json:"ring_checksums_to_ring,omitempty"`
+	// Compared is the part of what it read that was compared with its checksums. Requests smaller than a checksum's range never are.
+	Compared *float64 `json:"ring_checksums_compared,omitempty"`
 
 	RingToPlain  float64 `json:"ring_to_plain"`
 	MountToPlain float64 `json:"mount_to_plain"`
@@ -112,6 +114,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 			}
 			sums := fmt.Sprintf("checksums/ring, %s of %s", c.Op, measure.SizeText(c.SizeBytes))
 			fmt.Fprintf(&b, "%-34s %-24s %s\n", sums, fmt.Sprintf("%.2f (%s GB/s)", c.SumsToRing, rateText(*c.Sums)), target)
+			if c.Compared != nil {
+				fmt.Fprintf(&b, "%-34s %.2f\n", "  of it compared with checksums", *c.Compared)
+			}
 		}
 		switch {
 		case c.SizeBytes >= 1<<20:

@@ -211,7 +211,7 @@ func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (n int64, waite
 	return m.WritePieces(f, w, windowOff, off, Pieces{})
 }
 
-// WritePieces is Write. What goes to a file in memory is divided.
+// WritePieces is Write. What is copied is divided, except what direct I/O writes; for a disk's page cache into pieces of a MiB at least.
 func (m Mover) WritePieces(f File, w shm.Window, windowOff, off int64, pieces Pieces) (n int64, waited bool, err error) {
 	inMemory := m.Kind == Memory && f.OnDataDevice()
 	direct := -1
@@ -225,11 +225,11 @@ func (m Mover) WritePieces(f File, w shm.Window, windowOff, off int64, pieces Pi
 			n, err = writeMemory(f.FD(), w, off, pieces)
 			return n, false, err
 		}
-		n, err = write(f.FD(), direct, w, off)
+		n, err = write(f.FD(), direct, w, off, pieces)
 		return n, true, err
 	}
 	err = cred.Confined(func() (err error) {
-		n, err = write(f.FD(), direct, w, off)
+		n, err = write(f.FD(), direct, w, off, pieces)
 		return err
 	})
 	return n, !inMemory, err
@@ -253,7 +253,7 @@ func writeMemory(fd int, w shm.Window, off int64, pieces Pieces) (n int64, err e
 
 // write writes to direct, if that is not negative and accepts it and the page cache has none
 // of the bytes, and else to buffered.
-func write(buffered, direct int, w shm.Window, off int64) (int64, error) {
+func write(buffered, direct int, w shm.Window, off int64, pieces Pieces) (int64, error) {
 	if direct >= 0 && !anyInCache(buffered, off, w.Len()) {
 		n, err := writeFull(direct, w, off)
 		switch {
@@ -264,8 +264,14 @@ func write(buffered, direct int, w shm.Window, off int64) (int64, error) {
 		}
 		// Pages that have come meanwhile may be older than what was written.
 	}
-	return writeFull(buffered, w, off)
+	if pieces.Bytes > 0 {
+		pieces.Bytes = max(pieces.Bytes, diskPieceBytes)
+	}
+	return pieces.copy(w, off, 0, func(w shm.Window, off int64) (int64, error) { return writeFull(buffered, w, off) })
 }
+
+// diskPieceBytes is how much goes to the page cache of a disk in one call, at least: for 128 KiB at a time, ext4 took a sixth longer.
+const diskPieceBytes = 1 << 20
 
 // HasHole reports whether [off, off+n) has a hole before the end of the file. The file
 // system reports holes in units of its blocks.

@@ -1,0 +1,62 @@
+package measure
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// StartMetered is StartDaemon for a daemon whose metrics are read. It has a page service, at a socket that nobody
+// else looks for.
+func StartMetered(ctx context.Context, binary, scratch, mode string, flags ...string) (*Daemon, error) {
+	// Not below scratch: the path of a socket is short.
+	dir, err := os.MkdirTemp("", "kv3fs-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("bench: directory of a socket: %w", err)
+	}
+	socket := filepath.Join(dir, "pages")
+	d, err := startDaemon(ctx, binary, scratch, mode, "unix:"+socket, flags)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	d.socket = socket
+	return d, nil
+}
+
+// Metric reads a metric without labels of a daemon that StartMetered has started.
+func (d *Daemon) Metric(ctx context.Context, name string) (value float64, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("bench: the daemon's metric %s: %w", name, err)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
+	}}}
+	reply, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer reply.Body.Close()
+	for lines := bufio.NewScanner(reply.Body); ; {
+		if !lines.Scan() {
+			return 0, errors.Join(errors.New("there is none"), lines.Err())
+		}
+		if text, is := strings.CutPrefix(lines.Text(), name+" "); is {
+			return strconv.ParseFloat(text, 64)
+		}
+	}
+}
