@@ -27,6 +27,7 @@ func newChecksumMetrics(sums *integrity.Store) *checksumMetrics {
 	add("damaged_ranges_total", "Times that a ring met stored bytes that have changed without being written. More than 0: check the disk and the memory.", func(c integrity.Counters) int64 { return c.Damaged })
 	add("doubtful_ranges_total", "Times that a ring met bytes that are not what was to be written, and were never read as they should be.", func(c integrity.Counters) int64 { return c.Doubtful })
 	add("renamed_files_total", "Damaged files that were renamed, see docs/integrity.md.", func(c integrity.Counters) int64 { return c.Aside })
+	add("forgotten_total", "Times that checksums of a range, or of a file, found no room in memory: they are unknown.", func(c integrity.Counters) int64 { return c.Forgotten })
 	return m
 }
 

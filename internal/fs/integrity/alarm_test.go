@@ -128,7 +128,7 @@ func TestSparseMemory(t *testing.T) {
 	words := make(table)
 	const written = 1000
 	for i := range int64(written) {
-		words.set(i*512, newWord(1, soft))
+		words.set(i*512, newWord(1, soft), always)
 	}
 	if took := len(words) * chunkRanges * 8; took > written*RangeBytes/400 {
 		t.Errorf("%d bytes for %d", took, written*RangeBytes)

@@ -13,10 +13,9 @@ type File struct {
 	store   *Store
 	key     uint64 // its inode number
 	birthNs int64
-	refs    int // guarded by Store.mu
+	uid     uint32 // its owner, whom Store.chunks charges
+	refs    int    // guarded by Store.mu
 	has     atomic.Bool
-	// idleChunks is what Store.idleChunks has counted of it.
-	idleChunks int // guarded by Store.mu
 
 	mu        sync.Mutex
 	stamp     stamp
@@ -57,9 +56,26 @@ func (f *File) forget() {
 	if len(f.words) > 0 || f.tail != (tail{}) {
 		f.dirty = true
 	}
-	clear(f.words)
+	f.giveBack()
 	f.tail, f.stream = tail{}, nil
 	f.has.Store(false)
+}
+
+// giveBack returns the chunks of its table.
+func (f *File) giveBack() {
+	if n := len(f.words); n > 0 {
+		f.store.chunks.Return(f.uid, int64(n))
+		f.words = make(table)
+	}
+}
+
+// set sets a range's word, if there is memory for it; else the range stays unknown. f.mu is held.
+func (f *File) set(k int64, w word) bool {
+	has := f.words.set(k, w, func() bool { return f.store.chunks.Take(f.uid, 1) })
+	if !has {
+		f.store.counters.forgotten.Add(1)
+	}
+	return has
 }
 
 // begin begins a change by the daemon: the file of fd, its only use of it, is about to be

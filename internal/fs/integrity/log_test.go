@@ -94,7 +94,7 @@ func TestCompacts(t *testing.T) {
 	l.segmentBytes = 64 << 10
 	words := make(table)
 	for k := range int64(100) {
-		words.set(k, newWord(rng.Uint64(), firm))
+		words.set(k, newWord(rng.Uint64(), firm), always)
 	}
 	last := map[uint64]int64{}
 	removed := 0
@@ -118,7 +118,7 @@ func TestCompacts(t *testing.T) {
 		}
 	}
 	for k := range int64(200 << 10) { // a record whose size has no room in its place
-		words.set(k, newWord(rng.Uint64(), firm))
+		words.set(k, newWord(rng.Uint64(), firm), always)
 	}
 	last[7] = 1 << 40
 	for range 3 {
@@ -270,9 +270,9 @@ func TestReadonlyLog(t *testing.T) {
 // Nothing in a segment makes the reader fail, or find what nobody wrote.
 func FuzzRecord(f *testing.F) {
 	words := make(table)
-	words.set(0, 5)
-	words.set(1, 6)
-	words.set(9000, 7)
+	words.set(0, 5, always)
+	words.set(1, 6, always)
+	words.set(9000, 7, always)
 	f.Add((&record{stamp{1, 2, 3, 4, 8}, 5, tail{6, 7}, words}).append(nil))
 	f.Add(appendGone(nil, 9))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -158,7 +158,7 @@ func (f *File) setWord(k int64, w word) {
 		f.tail.word = w
 		return
 	}
-	f.words.set(k, w)
+	f.set(k, w)
 }
 
 // End ends the read.

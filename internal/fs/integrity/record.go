@@ -107,6 +107,7 @@ func (r *record) parse(b []byte) bool {
 	r.boot = u(40)
 	r.tail = tail{int64(u(48)), word(u(56))}
 	r.words = make(table)
+	any := func() bool { return true } // a table that was saved had its chunks
 	runs := order.Uint32(b[64:])
 	b = b[headBytes : len(b)-sumBytes]
 	for range runs {
@@ -119,7 +120,7 @@ func (r *record) parse(b []byte) bool {
 			return false
 		}
 		for i := range n {
-			r.words.set(int64(first+i), word(order.Uint64(b[8*i:])))
+			r.words.set(int64(first+i), word(order.Uint64(b[8*i:])), any)
 		}
 		b = b[8*n:]
 	}

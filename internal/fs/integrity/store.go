@@ -12,6 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/logpace"
 )
 
@@ -39,18 +40,23 @@ type Store struct {
 	births            bool // inodes have times of birth; those of ext4 that have none have times of a second
 	boot              uint64
 	counters          counters
+	chunks            *quota.Quota // of all tables, charged to the files' owners
 
 	mu     sync.Mutex
 	active map[uint64]*File // by inode
-	// idle counts those of them that nobody uses, and idleChunks what they hold. A ring that is used without a
+	// idle counts those of them that nobody uses. A ring that is used without a
 	// handle of the mount takes and leaves its file for each batch, so a file stays for a while.
-	idle, idleChunks int
+	idle int
 }
 
-// Bounds of what stays: files, and chunks, which are 64 MiB and the map's own.
 const (
-	mostIdle       = 4096
-	mostIdleChunks = 256 << 10
+	// mostChunks are in memory: 256 MiB and the maps' own, the sums of 4 TiB that were written in a row. What finds
+	// no room is unknown.
+	mostChunks = 1 << 20
+	// mostIdle files that nobody uses stay until they are saved. Beyond, those are saved at once whose tables have no more
+	// chunks than mostAtOnce.
+	mostIdle   = 4096
+	mostAtOnce = 64
 )
 
 // mostSaved is how many chunks a file in use may have to be saved from time to time: saving takes a while, for which
@@ -58,7 +64,7 @@ const (
 const mostSaved = 256 * 16
 
 type counters struct {
-	verified, changed, damaged, doubtful, aside atomic.Int64
+	verified, changed, damaged, doubtful, aside, forgotten atomic.Int64
 }
 
 // Counters are what happened since Open.
@@ -69,6 +75,7 @@ type Counters struct {
 	Damaged       int64 // ranges found damaged
 	Aside         int64 // damaged files that were renamed
 	Doubtful      int64 // ranges that never were what was written, for which see Damage.Certain
+	Forgotten     int64 // times that sums of a range, or of a file, found no room in memory and were dropped
 }
 
 // Counters may be called at any time.
@@ -77,6 +84,7 @@ func (s *Store) Counters() Counters {
 	return Counters{
 		Files: s.log.files(), VerifiedBytes: c.verified.Load(), Changed: c.changed.Load(),
 		Damaged: c.damaged.Load(), Aside: c.aside.Load(), Doubtful: c.doubtful.Load(),
+		Forgotten: c.forgotten.Load(),
 	}
 }
 
@@ -96,7 +104,7 @@ func Open(o Options) (*Store, error) {
 		l.close()
 		return nil, fmt.Errorf("checksums of %s: %w", o.Files, err)
 	}
-	s := &Store{log: l, opts: o, dev: st.Dev, boot: xxh3.Hash(boot), active: make(map[uint64]*File), memory: inMemory(o.Files)}
+	s := &Store{log: l, opts: o, dev: st.Dev, boot: xxh3.Hash(boot), active: make(map[uint64]*File), chunks: quota.New(mostChunks), memory: inMemory(o.Files)}
 	s.births = keepsBirths(o.Files)
 	s.fine = !o.Readonly && fineTimes(o.Files)
 	return s, nil
@@ -180,7 +188,7 @@ func (s *Store) save(all bool) {
 	var files []*File
 	for _, f := range s.active {
 		if f.refs == 0 {
-			s.wakeLocked(f)
+			s.idle--
 		} else if !all {
 			continue
 		}
@@ -211,16 +219,17 @@ func (s *Store) Acquire(fd int, created bool) *File {
 	f := s.active[now.ino]
 	if f != nil && f.birthNs == now.birthNs && !(f.refs == 0 && f.gone.Load()) {
 		if f.refs == 0 {
-			s.wakeLocked(f)
+			s.idle--
 		}
 		f.refs++
 		s.mu.Unlock()
 		return f
 	}
-	if f != nil && f.refs == 0 {
-		s.wakeLocked(f) // it belongs to a file that is gone
+	if f != nil && f.refs == 0 { // it belongs to a file that is gone
+		s.idle--
+		f.giveBack()
 	}
-	f = &File{store: s, key: now.ino, birthNs: now.birthNs, refs: 1, words: make(table)}
+	f = &File{store: s, key: now.ino, birthNs: now.birthNs, uid: st.Uid, refs: 1, words: make(table)}
 	s.active[now.ino] = f
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,6 +252,10 @@ func (f *File) load(fd int, created bool) {
 	if r == nil || !now.sameBytes(r.stamp) {
 		return
 	}
+	if !s.chunks.Take(f.uid, int64(len(r.words))) {
+		s.counters.forgotten.Add(1)
+		return
+	}
 	f.words, f.tail = r.words, r.tail
 	f.has.Store(len(f.words) > 0 || f.tail.word != 0)
 	if r.boot != s.boot || r.stamp != now {
@@ -257,25 +270,25 @@ func (s *Store) Release(f *File) {
 	if f == nil {
 		return
 	}
-	f.mu.Lock()
-	chunks := len(f.words)
-	f.mu.Unlock()
 	s.mu.Lock()
-	if f.refs == 1 && s.idle < mostIdle && s.idleChunks+chunks <= mostIdleChunks && s.active[f.key] == f {
-		f.refs, f.idleChunks = 0, chunks
+	last := f.refs == 1
+	if last && s.idle < mostIdle && s.active[f.key] == f {
+		f.refs = 0
 		s.idle++
-		s.idleChunks += chunks
 		s.mu.Unlock()
 		return
 	}
 	s.mu.Unlock()
+	if last {
+		// Clients that open and close many files must not have a large table written for each time.
+		f.mu.Lock()
+		if f.dirty && len(f.words) > mostAtOnce {
+			f.forget()
+			s.counters.forgotten.Add(1)
+		}
+		f.mu.Unlock()
+	}
 	s.put(f)
-}
-
-// wakeLocked says that a file is not idle any more.
-func (s *Store) wakeLocked(f *File) {
-	s.idle--
-	s.idleChunks -= f.idleChunks
 }
 
 // put saves a file's sums if they have changed, and drops one reference.
@@ -290,9 +303,13 @@ func (s *Store) put(f *File) {
 	f.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.refs--; f.refs == 0 && s.active[f.key] == f {
+	if f.refs--; f.refs > 0 {
+		return
+	}
+	if s.active[f.key] == f {
 		delete(s.active, f.key)
 	}
+	f.giveBack() // nobody else has it
 }
 
 // log appends the sums to the log. f.mu is held.

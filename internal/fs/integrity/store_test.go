@@ -126,7 +126,7 @@ func TestLargeFileLeft(t *testing.T) {
 	o := create(t, s, path)
 	o.write([]byte{1}, 0)
 	for k := range int64(1 << 16) { // 8 GiB
-		o.sums.words.set(k, newWord(uint64(k)+1<<20, firm))
+		o.sums.set(k, newWord(uint64(k)+1<<20, firm))
 	}
 	o.sums.has.Store(true)
 	o.close()

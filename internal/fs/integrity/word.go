@@ -48,16 +48,29 @@ func (t table) get(k int64) word {
 	return 0
 }
 
-func (t table) set(k int64, w word) {
+// set sets a range's word. Where that takes a further chunk, more is asked for it; set reports whether the table has
+// the word.
+func (t table) set(k int64, w word, more func() bool) bool {
 	c := t[k/chunkRanges]
 	if c == nil {
 		if w == 0 {
-			return
+			return true
+		}
+		if !more() {
+			return false
 		}
 		c = new(chunk)
 		t[k/chunkRanges] = c
 	}
 	c[k%chunkRanges] = w
+	return true
+}
+
+// reset makes a range unknown.
+func (t table) reset(k int64) {
+	if c := t[k/chunkRanges]; c != nil {
+		c[k%chunkRanges] = 0
+	}
 }
 
 // clear makes the ranges from first to last unknown.
@@ -73,7 +86,7 @@ func (t table) clear(first, last int64) {
 		return
 	}
 	for k := first; k <= last; k++ {
-		t.set(k, 0)
+		t.reset(k)
 	}
 }
 

@@ -150,8 +150,9 @@ func (w *Write) keep() {
 		if w.shared[0] <= k && k <= w.shared[1] {
 			return
 		}
-		f.words.set(k, newWord(sum, d))
-		f.has.Store(true)
+		if f.set(k, newWord(sum, d)) {
+			f.has.Store(true)
+		}
 	}
 	first, last := w.ranges()
 	if w.headDone {
