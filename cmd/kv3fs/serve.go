@@ -37,7 +37,9 @@ type serveCmd struct {
 
 	Identity identityName `placeholder:"NAME" help:"Under which name this host keeps its page index in the data directory's .kv3fs. Give each host its own where several share a directory and are containers, and the same one again after a move. Default: by the machine, whatever its host name; in a container by its host name or the running kernel."`
 
-	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: bypassing it, for requests aligned to 4 KiB; what it has is written through it. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache."`
+	Shared string `default:"auto" enum:"auto,on,off" help:"Whether other hosts may change the files below --data. on: reads and writes use no page cache, a write is complete when every host can read it, passthrough is off, and the kernel's timeouts are 1s. auto: on for network and distributed file systems, and for FUSE ones that are not known. docs/hosts.md"`
+
+	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: bypassing it, for requests aligned to 4 KiB; what it has is written through it. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache. Where --shared is in effect, auto and direct use no page cache at all, and buffered is refused."`
 	Checksums  string        `default:"on" enum:"on,off" help:"on: keep checksums of what is written through the rings, or through a mount without passthrough, and compare them when it is read through the rings: what is damaged completes with EIO, which engines take for a miss. docs/integrity.md"`
 	Deadline   time.Duration `default:"5s" range:"1ms..24h" help:"Time after which a ring request completes with ETIMEDOUT. Raise it for a slow distributed file system."`
 	Workers    int           `default:"64" range:"1..4096" help:"Number of ring requests executed at once, per priority. Raise it for a device that needs more requests in flight."`
@@ -49,9 +51,9 @@ type serveCmd struct {
 	Readonly    bool          `help:"Refuse every change with EROFS. The data directory need not be writable; if it is not, there is no page service, and nothing keeps a second daemon from serving it."`
 	Drain       time.Duration `default:"10s" range:"0s..24h" help:"How long to wait after SIGTERM, SIGINT or SIGHUP for clients to leave the mount, before they are cut off. A second signal ends the daemon at once; the next daemon replaces the dead mount."`
 
-	AttrTimeout     time.Duration `default:"30s" range:"0s..8760h" help:"How long the kernel may cache attributes. Changes through this mount and its rings are visible at once in any case; lower it if other programs change the data directory."`
-	EntryTimeout    time.Duration `default:"30s" range:"0s..8760h" help:"How long the kernel may cache names."`
-	NegativeTimeout time.Duration `default:"5s" range:"0s..8760h" help:"How long the kernel may cache that a name does not exist."`
+	AttrTimeout     cacheTime     `default:"auto" range:"auto..8760h" placeholder:"TIME" help:"How long the kernel may cache attributes; auto: 30s, or 1s where --shared is in effect. Changes through this mount and its rings are visible at once in any case; lower it if other programs change the data directory."`
+	EntryTimeout    cacheTime     `default:"auto" range:"auto..8760h" placeholder:"TIME" help:"How long the kernel may cache names; auto: 30s, or 1s where --shared is in effect."`
+	NegativeTimeout cacheTime     `default:"auto" range:"auto..8760h" placeholder:"TIME" help:"How long the kernel may cache that a name does not exist; auto: 5s, or 1s where --shared is in effect."`
 	SymlinkTimeout  time.Duration `default:"5s" range:"0s..8760h" help:"How long the kernel may cache a name made under 3fs-virt."`
 
 	PagesListen []string   `placeholder:"[NAME=]HOST:PORT" help:"Address of the page service for vLLM and SGLang: HOST:PORT, unix:PATH, or off. Give several separated by commas, or repeat the flag. NAME= binds an address to a namespace. Default: 127.0.0.1:18000, if nothing listens there yet."`
@@ -109,8 +111,8 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 	}
 	set := settings.Defaults()
 	set.Readonly = c.Readonly
-	set.AttrTimeout, set.EntryTimeout = c.AttrTimeout, c.EntryTimeout
-	set.NegativeTimeout, set.SymlinkTimeout = c.NegativeTimeout, c.SymlinkTimeout
+	set.AttrTimeout, set.EntryTimeout = time.Duration(c.AttrTimeout), time.Duration(c.EntryTimeout)
+	set.NegativeTimeout, set.SymlinkTimeout = time.Duration(c.NegativeTimeout), c.SymlinkTimeout
 
 	// The program that reads our output may exit before we do. A failed write must not
 	// kill the daemon and leave its mount behind.
@@ -129,6 +131,7 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Version: version(), DataDir: c.Data, Fresh: fresh, Identity: string(c.Identity), MountPoint: c.Mount, RemountPrefix: c.Remount,
 		Mount:     fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: uint32(c.BlockBytes)},
 		Settings:  set,
+		Sharing:   map[string]daemon.Sharing{"auto": daemon.SharingAuto, "on": daemon.SharingOn, "off": daemon.SharingOff}[c.Shared],
 		IO:        mode,
 		Rings:     ringserver.Options{Deadline: c.Deadline, Workers: c.Workers},
 		Pages:     pageService,

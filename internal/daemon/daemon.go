@@ -31,11 +31,12 @@ type Config struct {
 	Version       string // shown by the mount, see identity
 	DataDir       string // created if missing
 	Fresh         Fresh
+	Sharing       Sharing
 	Identity      string // names this host's state; "": see thisHost
 	MountPoint    string // created if missing
 	RemountPrefix string // see controldir.Options
 	Mount         fuseserver.Options
-	Settings      settings.Options
+	Settings      settings.Options // the kernel's timeouts may be Auto
 	IO            blockio.Mode
 	Rings         ringserver.Options
 	Pages         Pages
@@ -68,6 +69,17 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	if err != nil {
 		return err
 	}
+	on, err := dataStore(host.Local(), data, c.Sharing, c.Log)
+	if err != nil {
+		return err
+	}
+	mover, err := on.mover(c.IO, data)
+	if err != nil {
+		return err
+	}
+	c.IO = mover.Mode
+	c.Settings = on.timeouts(c.Settings)
+	c.Mount.Passthrough = on.passthrough(c.Mount.Passthrough)
 	open := openState
 	if c.Settings.Readonly {
 		open = readonlyState
@@ -99,7 +111,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 		return err
 	}
 	defer sums.Close() // after the tree
-	options := tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage}
+	options := tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage, Shared: on.sharing()}
 	if sums != nil {
 		options.Sums = sums
 		if !c.Settings.Readonly {
@@ -116,7 +128,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	c.Rings.MaxRegistrations = c.Limits.Registrations
 	c.Rings.MaxRingUsers = c.Limits.RingUsers
 	c.Rings.MaxMappedBytes = c.Limits.mappedBytes(host.Local())
-	rings, err := ringserver.New(files{tree}, set.Readonly, blockio.Mover{Mode: c.IO, Kind: blockio.KindOf(data)}, c.Rings)
+	rings, err := ringserver.New(files{tree}, set.Readonly, mover, c.Rings)
 	if err != nil {
 		return err
 	}

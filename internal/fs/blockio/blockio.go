@@ -25,6 +25,9 @@ const (
 	// through the page cache what that has: a client may have the page mapped, and one that
 	// it stores to during a direct write would later undo that.
 	Direct
+	// Shared keeps nothing in the page cache, neither before nor after a request: other hosts
+	// change the files, and no page cache would hear of it.
+	Shared
 )
 
 // ParseMode parses auto, buffered or direct; an empty string is auto.
@@ -40,7 +43,7 @@ func ParseMode(s string) (Mode, error) {
 	return 0, fmt.Errorf("I/O mode %q is unknown: use auto, buffered or direct", s)
 }
 
-func (m Mode) String() string { return [...]string{"auto", "buffered", "direct"}[m] }
+func (m Mode) String() string { return [...]string{"auto", "buffered", "direct", "shared"}[m] }
 
 const (
 	// SectorBytes is the alignment at which direct I/O is tried. Devices with smaller
@@ -114,6 +117,9 @@ const lustreMagic = 0x0bd00bd0
 type Mover struct {
 	Mode Mode
 	Kind Kind // of the data directory
+	// Sync makes every write of Shared end with fdatasync: without it, other hosts may not see
+	// what was written.
+	Sync bool
 }
 
 // Read fills w from offset off of f, with zeros where the file has a hole, and stops
@@ -153,6 +159,10 @@ func (p Pieces) copy(w shm.Window, off, done int64, call func(w shm.Window, off 
 
 // ReadPieces is Read. What it copies from memory, and not what it reads from a device, is divided.
 func (m Mover) ReadPieces(f File, w shm.Window, windowOff, off int64, pieces Pieces) (n int64, waited bool, err error) {
+	if m.Mode == Shared {
+		n, err = readShared(f, w, windowOff, off)
+		return n, true, err
+	}
 	direct := m.Mode != Buffered && aligned(windowOff, off, w.Len()) && (m.Mode == Direct || w.Len() >= autoDirectBytes)
 	kind := m.Kind
 	if !f.OnDataDevice() {
@@ -213,6 +223,18 @@ func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (n int64, waite
 
 // WritePieces is Write. What is copied is divided, except what direct I/O writes; for a disk's page cache into pieces of a MiB at least.
 func (m Mover) WritePieces(f File, w shm.Window, windowOff, off int64, pieces Pieces) (n int64, waited bool, err error) {
+	if m.Mode == Shared {
+		write := func() (err error) {
+			n, err = writeShared(f, w, windowOff, off, m.Sync)
+			return err
+		}
+		if f.Confine(w.Len()) {
+			err = cred.Confined(write)
+		} else {
+			err = write()
+		}
+		return n, true, err
+	}
 	inMemory := m.Kind == Memory && f.OnDataDevice()
 	direct := -1
 	if m.Mode == Direct && aligned(windowOff, off, w.Len()) {

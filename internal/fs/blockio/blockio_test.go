@@ -70,7 +70,7 @@ func TestAllModesReadTheSame(t *testing.T) {
 		path := filepath.Join(dir, "kv3fs-blockio-test")
 		f := open(t, path)
 		t.Cleanup(func() { os.Remove(path) })
-		for _, mode := range []Mode{Buffered, Direct, Auto} {
+		for _, mode := range []Mode{Buffered, Direct, Auto, Shared} {
 			m := Mover{Mode: mode, Kind: KindOf(dir)}
 			if err := unix.Ftruncate(f.buffered, 0); err != nil {
 				t.Fatal(err)
@@ -158,7 +158,7 @@ func TestReadReportsWaiting(t *testing.T) {
 func TestErrnos(t *testing.T) {
 	f := open(t, filepath.Join(t.TempDir(), "f"))
 	mem := memory(t, 4096)
-	for _, mode := range []Mode{Buffered, Direct, Auto} {
+	for _, mode := range []Mode{Buffered, Direct, Auto, Shared} {
 		m := Mover{Mode: mode}
 		if _, _, err := m.Write(f, shm.OwnWindow(mem), 0, 1<<62); err != unix.EFBIG {
 			t.Errorf("%v: write far beyond: %v", mode, err)

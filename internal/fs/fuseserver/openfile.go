@@ -230,19 +230,9 @@ func (fs *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse
 		// For the kernel's page cache: a page of a private mapping.
 		h.CachePages()
 	}
-	total := 0
-	for total < len(buf) {
-		n, err := unix.Pread(h.FD(), buf[total:], int64(in.Offset)+int64(total))
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil && total == 0 {
-			return nil, statusOf(err)
-		}
-		if n <= 0 {
-			break
-		}
-		total += n
+	total, err := h.Read(buf, int64(in.Offset))
+	if err != nil && total == 0 {
+		return nil, statusOf(err)
 	}
 	return fuse.ReadResultData(buf[:total]), fuse.OK
 }
@@ -305,6 +295,9 @@ func (fs *fileSystem) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	h := fs.handles.get(in.Fh).file
 	if h == nil {
 		return fuse.OK
+	}
+	if err := h.Publish(); err != nil {
+		return statusOf(err)
 	}
 	fd, err := unix.FcntlInt(uintptr(h.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -28,6 +28,9 @@ const (
 	// PassthroughOff sends every read and write through the daemon. Clients cannot map
 	// files with MAP_SHARED: ENODEV.
 	PassthroughOff
+	// PassthroughShared is PassthroughOff because other hosts change the files: the kernel would
+	// serve what its page cache has.
+	PassthroughShared
 )
 
 // Options configure New. Cluster is required; the zero value of the rest is valid.

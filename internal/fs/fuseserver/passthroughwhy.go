@@ -20,6 +20,8 @@ func (p *passthrough) whyNot(t *tree.Tree, o Options, offered bool) string {
 	switch {
 	case o.Passthrough == PassthroughOff:
 		return "it is switched off: serve without --passthrough off"
+	case o.Passthrough == PassthroughShared:
+		return "other hosts may change the files, and the kernel would serve what its page cache has"
 	case os.Geteuid() != 0:
 		return "the daemon is not root: run it as root"
 	case !offered:

@@ -39,6 +39,8 @@ type openFile struct {
 	verdicts map[verdictKey]verdict
 	epoch    int // counts changes of mode and owner: older verdicts are void
 
+	cached atomic.Bool // written through the page cache since Handle.Publish, see Sharing
+
 	// plainUntil is the time, on the tree's clock, until which the file is taken to have no
 	// set-id bits that a write would clear.
 	plainUntil atomic.Int64

@@ -62,7 +62,7 @@ func (h *Handle) Write(b []byte, off int64, append bool, uid uint32, wait *Waiti
 	defer h.file.Settle(reserved)
 	write := func() error {
 		for n < len(b) {
-			some, err := unix.Pwritev2(h.file.fd, [][]byte{b[n:]}, off+int64(n), flags)
+			some, err := h.writeSome(b[n:], off+int64(n), flags)
 			switch {
 			case err == unix.EINTR:
 				continue

@@ -40,6 +40,9 @@ type Options struct {
 	// Usage hears of every change of what files take. nil: nobody does.
 	Usage Usage
 
+	// Shared is for files that other hosts change.
+	Shared Sharing
+
 	// Readonly makes Open accept a data directory that this user cannot write to. The
 	// caller refuses changes.
 	Readonly bool
@@ -98,6 +101,7 @@ type Tree struct {
 	reserve reserve
 
 	usage      Usage // nil: none
+	sharing    Sharing
 	sums       *integrity.Store
 	aside      func(path string) []Aside
 	damaged    chan found // Run sets these aside
@@ -117,7 +121,7 @@ func Open(dir string, opts Options) (*Tree, error) {
 		return nil, fmt.Errorf("open data directory %s: %w", dir, err)
 	}
 	t := &Tree{
-		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage, sums: opts.Sums, aside: opts.Aside, damaged: make(chan found, waitingAside),
+		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage, sharing: opts.Shared, sums: opts.Sums, aside: opts.Aside, damaged: make(chan found, waitingAside),
 		byID:       newIndex[uint64, *node](sameHash),
 		byIdentity: newIndex[identity, *node](identity.hash),
 		byIno:      newIndex[uint64, *node](sameHash),

@@ -1,0 +1,112 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/fs/blockio"
+	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
+	"github.com/kv3fs/kv3fs/internal/fs/settings"
+	"github.com/kv3fs/kv3fs/internal/host"
+)
+
+// mountedOn is a host on which dir is a mount of a type, whatever it is.
+func mountedOn(t *testing.T, dir, kind string) host.Host {
+	t.Helper()
+	h := host.Host{Root: t.TempDir()}
+	table := filepath.Join(h.Root, "proc/self/mountinfo")
+	if err := os.MkdirAll(filepath.Dir(table), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	line := fmt.Sprintf("1 0 8:1 / / rw - ext4 /dev/sda rw\n2 1 0:43 / %s rw - %s server:volume rw\n", dir, kind)
+	if err := os.WriteFile(table, []byte(line), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func TestDataStore(t *testing.T) {
+	dir := t.TempDir()
+	// A type without an f_type of its own can be told from any directory.
+	const distributed = "wekafs"
+	for _, c := range []struct {
+		kind         string
+		want         Sharing
+		shared, sync bool
+		says         string
+	}{
+		{"ext4", SharingAuto, false, false, "this host's alone"},
+		{"ext4", SharingOff, false, false, "this host's alone"},
+		{"ext4", SharingOn, true, false, "other hosts may change"},
+		{distributed, SharingAuto, true, true, "sync=true"},
+		{distributed, SharingOn, true, true, "WekaFS"},
+		{distributed, SharingOff, false, false, "may be seen late or never"},
+	} {
+		var said bytes.Buffer
+		on, err := dataStore(mountedOn(t, dir, c.kind), dir, c.want, slog.New(slog.NewTextHandler(&said, nil)))
+		if err != nil || on.shared != c.shared || on.sync != c.sync || !strings.Contains(said.String(), c.says) {
+			t.Errorf("%s, %v: %+v, %v; said %s", c.kind, c.want, on, err, said.String())
+		}
+	}
+}
+
+func TestSharedChangesModes(t *testing.T) {
+	dir := t.TempDir()
+	given := settings.Defaults()
+	given.AttrTimeout, given.EntryTimeout, given.NegativeTimeout = Auto, 7*time.Second, Auto
+	shared, alone := store{shared: true, sync: true}, store{}
+	if o := shared.timeouts(given); o.AttrTimeout != time.Second || o.EntryTimeout != 7*time.Second || o.NegativeTimeout != time.Second {
+		t.Errorf("shared: %v, %v, %v", o.AttrTimeout, o.EntryTimeout, o.NegativeTimeout)
+	}
+	if o := alone.timeouts(given); o.AttrTimeout != 30*time.Second || o.EntryTimeout != 7*time.Second || o.NegativeTimeout != 5*time.Second {
+		t.Errorf("alone: %v, %v, %v", o.AttrTimeout, o.EntryTimeout, o.NegativeTimeout)
+	}
+	for _, mode := range []blockio.Mode{blockio.Auto, blockio.Direct} {
+		if m, err := shared.mover(mode, dir); err != nil || m.Mode != blockio.Shared || !m.Sync {
+			t.Errorf("shared, %v: %+v, %v", mode, m, err)
+		}
+		if m, err := alone.mover(mode, dir); err != nil || m.Mode != mode || m.Sync {
+			t.Errorf("alone, %v: %+v, %v", mode, m, err)
+		}
+	}
+	if _, err := shared.mover(blockio.Buffered, dir); err == nil || !strings.Contains(err.Error(), "--shared off") {
+		t.Errorf("shared, buffered: %v", err)
+	}
+	if p := shared.passthrough(fuseserver.PassthroughAuto); p != fuseserver.PassthroughShared {
+		t.Errorf("passthrough %v", p)
+	}
+	if p := alone.passthrough(fuseserver.PassthroughAuto); p != fuseserver.PassthroughAuto {
+		t.Errorf("passthrough %v", p)
+	}
+}
+
+// A volume is known by what its client shows of it.
+func TestGlusterWritesThrough(t *testing.T) {
+	point := t.TempDir()
+	if glusterWritesThrough(point) {
+		t.Error("a mount that shows nothing is trusted")
+	}
+	dir := filepath.Join(point, ".meta/graphs/active")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{
+		"volume v\n    type performance/write-behind\nend-volume\n":                                     false,
+		"volume v\n    type performance/write-behind\n    option strict-O_DIRECT on\nend-volume\n":      true,
+		"volume v\n    type debug/io-stats\nend-volume\n":                                               true,
+		"volume v\n    type debug/io-stats\nend-volume\n" + strings.Repeat("# a line of 16 b\n", 1<<16): false, // cut short
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "volfile"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := glusterWritesThrough(point); got != want {
+			t.Errorf("%t for %.80q", got, text)
+		}
+	}
+}

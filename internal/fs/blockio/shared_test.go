@@ -1,0 +1,65 @@
+package blockio
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/shm"
+)
+
+// Whatever its alignment, a write to a shared directory leaves nothing in the page cache, and an aligned read
+// brings nothing into it: another host's change would not be seen there.
+func TestSharedLeavesNothingCached(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	f := open(t, path)
+	if f.direct < 0 || KindOf(filepath.Dir(path)) != Disk {
+		t.Skip("the directory for tests is not on a disk with direct I/O")
+	}
+	if _, err := shm.CachedPages(f.buffered, 0, 4096); err != nil {
+		t.Skip("the kernel does not tell what it has cached: ", err)
+	}
+	const size = 1 << 20
+	mem, got := memory(t, size), memory(t, size)
+	m := Mover{Mode: Shared, Kind: Disk, Sync: true}
+	for i, c := range [][2]int64{{0, size}, {4096, 8192}, {1, 100}, {5000, 70000}, {4096, 4097}, {0, 1}} {
+		off, n := c[0], c[1]
+		copy(mem, randomBytes(int(n) + i)[i:])
+		// Somebody has read the file before: what it reads now must not be that.
+		if _, err := unix.Pread(f.buffered, make([]byte, 4*size), 0); err != nil {
+			t.Fatal(err)
+		}
+		wrote, _, err := m.Write(f, shm.OwnWindow(mem[:n]), 0, off)
+		if wrote != n || err != nil {
+			t.Fatalf("write %v: %d, %v", c, wrote, err)
+		}
+		check := func(what string) {
+			begin := off &^ 4095
+			if pages, err := shm.CachedPages(f.buffered, begin, (off+n+4095)&^4095-begin); err != nil || pages > 0 {
+				t.Errorf("after the %s of %v, the page cache has %d pages: %v", what, c, pages, err)
+			}
+		}
+		check("write")
+		read, _, err := m.Read(f, shm.OwnWindow(got[:n]), 0, off)
+		if read != n || err != nil || !bytes.Equal(got[:n], mem[:n]) {
+			t.Fatalf("read %v: %d, %v, right: %t", c, read, err, bytes.Equal(got[:n], mem[:n]))
+		}
+		if off%SectorBytes == 0 && n%SectorBytes == 0 {
+			check("read")
+		}
+	}
+}
+
+func TestModesHaveNames(t *testing.T) {
+	for _, m := range []Mode{Auto, Buffered, Direct} {
+		if parsed, err := ParseMode(fmt.Sprint(m)); err != nil || parsed != m {
+			t.Errorf("%v: %v, %v", m, parsed, err)
+		}
+	}
+	if _, err := ParseMode(fmt.Sprint(Shared)); err == nil {
+		t.Error("--io shared is accepted, which the file system decides")
+	}
+}

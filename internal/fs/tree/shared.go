@@ -1,0 +1,101 @@
+package tree
+
+import (
+	"golang.org/x/sys/unix"
+)
+
+// Sharing says how handles read and write. The zero value is for files that no other host changes.
+type Sharing struct {
+	// Uncached keeps the page cache out of it: it would not hear of other hosts' writes.
+	Uncached bool
+	// Sync makes closing a file that was opened for writing sync it, even if the page cache had no part in it:
+	// without that, other hosts may not see what was written.
+	Sync bool
+	// Forget drops what the page cache has of n bytes of a descriptor (0: to its end), where it had to be used. It is set
+	// where Uncached is.
+	Forget func(fd int, off, n int64)
+}
+
+// sectorBytes is the alignment of direct I/O.
+const sectorBytes = 4096
+
+// Read fills b from an offset, and stops short only at the end of the file or with an error.
+func (h *Handle) Read(b []byte, off int64) (n int, err error) {
+	if !h.file.of.tree.sharing.Uncached {
+		return preadFull(h.file.fd, b, off)
+	}
+	if fd, ok := h.direct(b, off, 0); ok {
+		n, err = preadFull(fd, b, off)
+		if n == len(b) || err != nil && !refusesDirect(err) {
+			return n, err
+		}
+	}
+	// The end of the file, or none that a direct read goes up to.
+	h.file.of.tree.sharing.Forget(h.file.fd, off+int64(n), int64(len(b)-n))
+	rest, err := preadFull(h.file.fd, b[n:], off+int64(n))
+	return n + rest, err
+}
+
+func preadFull(fd int, b []byte, off int64) (n int, err error) {
+	for n < len(b) {
+		some, err := unix.Pread(fd, b[n:], off+int64(n))
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return n, err
+		case some == 0:
+			return n, nil
+		}
+		n += some
+	}
+	return n, nil
+}
+
+// direct returns the descriptor for direct I/O of b at an offset, where that is aligned. Flags are
+// pwritev2's.
+func (h *Handle) direct(b []byte, off int64, flags int) (fd int, ok bool) {
+	if flags&unix.RWF_APPEND != 0 || off%sectorBytes != 0 || len(b)%sectorBytes != 0 {
+		return -1, false
+	}
+	return h.file.DirectFD()
+}
+
+func refusesDirect(err error) bool { return err == unix.EINVAL || err == unix.EOPNOTSUPP }
+
+// writeSome writes a part of b, which is not empty, with flags of pwritev2(2).
+func (h *Handle) writeSome(b []byte, off int64, flags int) (n int, err error) {
+	sharing := &h.file.of.tree.sharing
+	if !sharing.Uncached {
+		return unix.Pwritev2(h.file.fd, [][]byte{b}, off, flags)
+	}
+	if fd, ok := h.direct(b, off, flags); ok {
+		if n, err = unix.Pwritev2(fd, [][]byte{b}, off, flags); !refusesDirect(err) {
+			return n, err
+		}
+	}
+	begin, size := off, int64(len(b))
+	if flags&unix.RWF_APPEND != 0 {
+		begin, size = 0, 0 // wherever that is: up to the end
+	}
+	forget := func() { sharing.Forget(h.file.fd, begin, size) }
+	forget() // what surrounds the bytes in their pages may be old
+	h.file.of.cached.Store(true)
+	n, err = unix.Pwritev2(h.file.fd, [][]byte{b}, off, flags)
+	forget() // but for what is not written back yet, as Publish does
+	return n, err
+}
+
+// Publish makes what was written through the mount visible to other hosts. It is called when a client closes
+// the file.
+func (h *Handle) Publish() error {
+	sharing := &h.file.of.tree.sharing
+	if !sharing.Uncached || !h.Writes() || !h.file.of.cached.Swap(false) && !sharing.Sync {
+		return nil
+	}
+	if err := h.Sync(true); err != nil {
+		return err
+	}
+	sharing.Forget(h.file.fd, 0, 0)
+	return nil
+}
