@@ -95,7 +95,8 @@ func (s *Server) Start() error {
 }
 
 // Close ends all calls, waits for them, and removes the socket. It may be called once, also
-// without a Start.
+// without a Start. A call that hangs with the disk uses what its caller is going to close: the wait is as long as
+// that, and its bound is the daemon's.
 func (s *Server) Close() {
 	_ = s.http.Close() // clients that are cut off see it
 	s.served.Wait()

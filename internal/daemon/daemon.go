@@ -47,7 +47,8 @@ type Config struct {
 	Drain time.Duration
 	Log   *slog.Logger
 
-	usage tree.Usage // a test's, in place of the keeper
+	usage     tree.Usage    // a test's, in place of the keeper
+	stopGrace time.Duration // a test's, in place of the constant
 }
 
 // ErrCutOff says that clients still used the mount when Config.Drain was over.
@@ -57,7 +58,17 @@ var ErrCutOff = errors.New("clients that had not left the mount in time were cut
 // the mount and the semaphores are removed. If it loses the mount before, because another
 // process unmounts it or aborts its connection, it stops in the same way and returns an error.
 // It calls ready once, when the mount serves clients.
-func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err error) {
+//
+// A stop ends within Config.Drain, the deadline of requests, Pages.Drain and stopGrace, also if the data directory does not
+// answer: then with ErrStuck, and the process should end.
+func Run(ctx context.Context, c Config, ready func(mountPoint string)) error {
+	stop := newStopping(ctx, c.stopGrace)
+	defer stop.begin()
+	return stop.await(c.Drain+c.Rings.Deadline+c.Pages.Drain, c.DataDir, func() error { return run(ctx, c, stop, ready) })
+}
+
+// run is Run without a bound.
+func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint string)) (err error) {
 	data, err := dataDir(c.DataDir)
 	if err != nil {
 		return err
@@ -164,7 +175,8 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 	}
 	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
 	defer startChecksums(sums)()
-	err = serve(ctx, c, tree, rings, mnt, pageService, keep, sums, st.dir, ready)
+	err = serve(ctx, c, stop, tree, rings, mnt, pageService, keep, sums, st.dir, ready)
+	stop.now("its files and checksums")
 	if err == nil { // nobody holds anything of this mount
 		st.noteMounts(held, c.Log)
 	}
@@ -175,7 +187,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) (err erro
 // waits for its users to leave and admits no new ones; then the rings, which serve
 // until the mount is removed and answer what is left; the page service last, because
 // engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, stateDir string, ready func(string)) error {
+func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, stateDir string, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -213,6 +225,8 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 		c.Log.Error("lost the mount; stopping", "mount", mnt.Point(), "cause", lost, "drain", c.Drain)
 		errs = append(errs, lost)
 	}
+	stop.begin()
+	stop.now("the mount")
 	watchdog.stop()
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
 	drain, cancel := context.WithTimeout(context.Background(), c.Drain)
@@ -227,10 +241,15 @@ func serve(ctx context.Context, c Config, tree *tree.Tree, rings *ringserver.Ser
 		c.Log.Warn("unmounted with calls in progress", "mount", mnt.Point(), "err", err)
 	}
 	cancel()
+	stop.now("the rings")
 	errs = append(errs, <-mountDone, endRings())
+	stop.now("the page service")
 	errs = append(errs, pageService.stop())
+	stop.now("the admin socket")
 	stopOperating()
+	stop.now("the keeper")
 	stopKeeping() // after the last who may wait for room
+	stop.now("its files and checksums")
 	stopTrim()
 	<-trimDone
 	if err := errors.Join(errs...); err != nil {

@@ -53,8 +53,12 @@ func New(t testing.TB) *Dir {
 	go server.Serve()
 	t.Cleanup(func() {
 		d.Heal()
-		if err := server.Unmount(); err != nil { // something in it is open still
-			t.Errorf("%v: %v", err, unix.Unmount(at, unix.MNT_DETACH))
+		err := server.Unmount()
+		for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); err = server.Unmount() {
+			time.Sleep(10 * time.Millisecond) // calls that hung are coming to their ends
+		}
+		if err != nil {
+			t.Errorf("something is open in it still: %v, %v", err, unix.Unmount(at, unix.MNT_DETACH))
 			return
 		}
 		server.Wait()
