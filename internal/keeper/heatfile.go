@@ -23,14 +23,19 @@ import (
 //	number of totals, of heats        4, 8
 //	totals: directory's inode, bytes  16 each
 //	heats: inode, age, uses           13 each
+//	ghosts, as policy.Ghosts says     their length (4), and they
 //	XXH3 of all before                8
+//
+// A file of version 2 has no ghosts. It is read, too.
 const (
 	heatName    = "keeper-heat"
-	heatMagic   = "KV3HEAT\x02"
+	heatMagic   = "KV3HEAT\x03"
+	heatMagic2  = "KV3HEAT\x02"
 	heatHeader  = 8 + 8 + 8 + 8 + 4 + 8
 	totalBytes  = 16
 	heatBytes   = 13
 	mostHeat    = 64 << 20 // files; more are no heat
+	ghostsBytes = 4
 	saveMostAge = 1<<31 - 1
 )
 
@@ -46,6 +51,7 @@ type heats struct {
 	bonus  time.Duration // that has proved best
 	totals []total
 	files  []inventory.Heat
+	ghosts []byte // of a learner; nil: none are known
 }
 
 // total is what a directory with a limit took.
@@ -57,7 +63,7 @@ type total struct {
 // decodeHeat reads a heat file. Whatever the bytes are, it returns an error or what encode
 // was given.
 func decodeHeat(b []byte) (heats, error) {
-	if len(b) < heatHeader+8 || string(b[:8]) != heatMagic {
+	if len(b) < heatHeader+8 || string(b[:8]) != heatMagic && string(b[:8]) != heatMagic2 {
 		return heats{}, fmt.Errorf("%w: no such file of this version", errHeat)
 	}
 	body, sum := b[:len(b)-8], binary.LittleEndian.Uint64(b[len(b)-8:])
@@ -75,8 +81,20 @@ func decodeHeat(b []byte) (heats, error) {
 	h.bonus = time.Duration(bonusMs) * time.Millisecond
 	totals, files := uint64(binary.LittleEndian.Uint32(b[32:])), binary.LittleEndian.Uint64(b[36:])
 	rest := body[heatHeader:]
-	if files > mostHeat || totals > uint64(len(rest)) || totals*totalBytes+files*heatBytes != uint64(len(rest)) {
+	size := totals*totalBytes + files*heatBytes
+	if files > mostHeat || totals > uint64(len(rest)) || size > uint64(len(rest)) {
 		return heats{}, fmt.Errorf("%w: %d totals and %d files in %d bytes", errHeat, totals, files, len(rest))
+	}
+	ghosts := rest[size:]
+	if string(b[:8]) == heatMagic {
+		if len(ghosts) < ghostsBytes || uint64(binary.LittleEndian.Uint32(ghosts)) != uint64(len(ghosts)-ghostsBytes) {
+			return heats{}, fmt.Errorf("%w: what has left has another length", errHeat)
+		}
+		if ghosts = ghosts[ghostsBytes:]; len(ghosts) > 0 {
+			h.ghosts = ghosts
+		}
+	} else if len(ghosts) > 0 {
+		return heats{}, fmt.Errorf("%w: %d bytes too many", errHeat, len(ghosts))
 	}
 	for range totals {
 		bytes := int64(binary.LittleEndian.Uint64(rest[8:]))
@@ -132,7 +150,8 @@ func encodeHeat(w io.Writer, h heats, count uint64, each func(func([]inventory.H
 	for b = b[:0]; count > 0; count-- {
 		b = append(b, make([]byte, heatBytes)...)
 	}
-	if _, err := to.Write(b); err != nil {
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(h.ghosts)))
+	if _, err := to.Write(append(b, h.ghosts...)); err != nil {
 		return err
 	}
 	_, err = w.Write(binary.LittleEndian.AppendUint64(nil, sum.Sum64()))
@@ -142,6 +161,11 @@ func encodeHeat(w io.Writer, h heats, count uint64, each func(func([]inventory.H
 // saveHeat writes what is remembered of uses.
 func (k *Keeper) saveHeat() error {
 	h := heats{wall: time.Now(), root: k.inv.KeyOf(k.inv.Root()).Ino, bonus: min(k.learner.tuner.Bonus(), forgetStep)}
+	ghosts, err := k.learner.ghosts.MarshalBinary()
+	if err != nil {
+		return fmt.Errorf("save %s: %w", heatName, err)
+	}
+	h.ghosts = ghosts
 	for _, d := range k.limited() {
 		h.totals = append(h.totals, total{k.inv.KeyOf(d).Ino, d.Bytes() + d.Believed()})
 	}
@@ -181,6 +205,11 @@ func (k *Keeper) loadHeat() {
 	}
 	k.inv.SetHeat(h.files)
 	k.learner.tuner.Start(h.bonus)
+	if h.ghosts != nil {
+		if err := k.learner.ghosts.UnmarshalBinary(h.ghosts); err != nil {
+			k.Log.Warn("what was known of files that have left is lost; they count as new when they come back", "file", path, "error", err)
+		}
+	}
 	for _, d := range k.limited() {
 		for _, t := range h.totals {
 			if t.ino == k.inv.KeyOf(d).Ino {

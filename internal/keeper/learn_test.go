@@ -1,12 +1,16 @@
 package keeper
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
 )
@@ -14,6 +18,29 @@ import (
 // use reads a file as a client does.
 func (w *world) use(rel string) {
 	w.Read(keyOf(w.t, filepath.Join(w.dir, rel)))
+}
+
+// lose has a file leave.
+func (w *world) lose(rel string) {
+	w.t.Helper()
+	dir, name := filepath.Dir(rel), filepath.Base(rel)
+	d, err := w.inv.Find(dir)
+	must(w.t, err)
+	info, err := w.inv.Stat(d, name)
+	must(w.t, err)
+	if !w.unlink(dir, name, info, nil) {
+		w.t.Fatalf("%s stays", rel)
+	}
+}
+
+// usesOf returns how often a file was used beyond the first time.
+func (w *world) usesOf(rel string) uint8 {
+	w.t.Helper()
+	f, ok := w.inv.File(keyOf(w.t, filepath.Join(w.dir, rel)))
+	if !ok {
+		w.t.Fatalf("no record of %s", rel)
+	}
+	return f.Uses
 }
 
 // clocked returns the options of a keeper whose clock of uses the test moves. By the other one
@@ -64,13 +91,7 @@ func TestCurveOfUses(t *testing.T) {
 func TestReturnIsAMissAndCounts(t *testing.T) {
 	opts, later := clocked(t.TempDir())
 	w := start(t, opts)
-	uses := func() uint8 {
-		f, ok := w.inv.File(keyOf(t, filepath.Join(w.dir, entry(1))))
-		if !ok {
-			t.Fatal("no record")
-		}
-		return f.Uses
-	}
+	uses := func() uint8 { return w.usesOf(entry(1)) }
 	must(t, w.store(entry(1), 40960, soon()))
 	later(time.Second)
 	w.use(entry(1))
@@ -78,13 +99,7 @@ func TestReturnIsAMissAndCounts(t *testing.T) {
 		t.Fatalf("%d uses beyond the first", n)
 	}
 	later(time.Second)
-	d, err := w.inv.Find(filepath.Dir(entry(1)))
-	must(t, err)
-	info, err := w.inv.Stat(d, filepath.Base(entry(1)))
-	must(t, err)
-	if !w.unlink(filepath.Dir(entry(1)), filepath.Base(entry(1)), info, nil) {
-		t.Fatal("it stays")
-	}
+	w.lose(entry(1))
 	later(time.Second)
 	must(t, w.store(entry(1), 40960, soon()))
 	if n := uses(); n != 2 {
@@ -92,6 +107,59 @@ func TestReturnIsAMissAndCounts(t *testing.T) {
 	}
 	if served, uses := w.Served(); uses != 3 || math.Abs(served-1./3) > 1e-9 {
 		t.Errorf("%v of %v uses were served; want one of three", served, uses)
+	}
+}
+
+// What has left is remembered beyond a restart, also after a crash that follows a save; a heat file of
+// the version before, which has none of it, is still read, and damage to it loses no heat.
+func TestGhostsAfterRestart(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(t *testing.T, path string)
+		uses   uint8 // of the file that returns, beyond its first
+	}{
+		"as it was": {func(*testing.T, string) {}, 2},
+		"version 2": {func(t *testing.T, path string) {
+			h := readHeat(t, path)
+			h.ghosts = nil
+			b := encoded(t, h)
+			b = b[:len(b)-8-ghostsBytes]
+			copy(b, heatMagic2)
+			must(t, os.WriteFile(path, binary.LittleEndian.AppendUint64(b, xxh3.Hash(b)), 0o600))
+		}, 0},
+		"damaged": {func(t *testing.T, path string) {
+			h := readHeat(t, path)
+			h.ghosts = h.ghosts[:len(h.ghosts)-1]
+			must(t, os.WriteFile(path, encoded(t, h), 0o600))
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts, later := clocked(t.TempDir())
+			w := start(t, opts)
+			must(t, w.store(entry(1), 40960, soon()))
+			must(t, w.store(entry(2), 40960, soon()))
+			later(time.Second)
+			w.use(entry(1))
+			w.use(entry(2))
+			w.lose(entry(1))
+			must(t, w.Save())
+			path := filepath.Join(opts.StateDir, heatName)
+			saved, err := os.ReadFile(path)
+			must(t, err)
+			w.stop()
+			must(t, os.WriteFile(path, saved, 0o600)) // as if it had been killed after the save
+			c.change(t, path)
+
+			later(time.Second)
+			w = start(t, opts)
+			eventually(t, "the scan", w.inv.Scanned)
+			must(t, w.store(entry(1), 40960, soon()))
+			if uses := w.usesOf(entry(1)); uses != c.uses {
+				t.Errorf("%d uses beyond the first after a return; want %d", uses, c.uses)
+			}
+			if uses := w.usesOf(entry(2)); uses != 1 {
+				t.Errorf("%d uses beyond the first of what has stayed; want 1", uses)
+			}
+		})
 	}
 }
 

@@ -14,8 +14,9 @@ const Unlimited = math.MaxInt64
 // Directory is one directory: where it is, and the totals of all files below it. It stays
 // valid, and its totals right, for as long as it exists, wherever it is moved.
 type Directory struct {
+	key Key
+
 	// Guarded by directories.mu.
-	key      Key
 	id       uint32
 	parent   *Directory // nil for the root
 	name     string

@@ -33,8 +33,8 @@ type Use struct {
 // fewestSwept is how many followed files of a shard are not worth a sweep.
 const fewestSwept = 512
 
-// useKey returns the key of an entry of d.
-func useKey(d *Directory, entry string) uint64 { return xxh3.HashStringSeed(entry, uint64(d.id)) }
+// useKey returns the key of an entry of d, which is the same after a restart.
+func useKey(d *Directory, entry string) uint64 { return xxh3.HashStringSeed(entry, d.key.Ino) }
 
 // follow has Uses hear of a file under the name of an entry of d, if it wants to.
 func (v *Inventory) follow(s *shard, ino uint64, f *file, d *Directory, entry string) {
