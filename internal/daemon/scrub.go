@@ -105,7 +105,7 @@ func (s *scrub) walk(ctx context.Context, at string, fn func(name string, size i
 		case deviceOf(info) != s.dev, e.IsDir():
 			return nil
 		}
-		return fn(name, info.Size())
+		return fn(name, min(info.Size(), info.Sys().(*syscall.Stat_t).Blocks*512)) // holes are not read
 	})
 }
 
@@ -181,6 +181,7 @@ func (s *scrub) tell(last bool) error {
 	}
 	s.told = time.Now()
 	is := s.is
+	is.TotalBytes = max(is.TotalBytes, is.ReadBytes) // files grow, and compressed ones have fewer blocks
 	return s.fn(admin.Scrubbed{Progress: &is})
 }
 

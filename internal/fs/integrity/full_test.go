@@ -65,3 +65,25 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%d files, want %d", l.files(), last)
 	}
 }
+
+// A daemon that starts on a full disk finds out all the same how fine its times are.
+func TestFineTimesOnFullDisk(t *testing.T) {
+	daemontest.NeedRoot(t)
+	daemontest.NeedMounts(t)
+	dir := t.TempDir()
+	if err := unix.Mount("kv3fs-test", dir, "tmpfs", 0, "size=64k,mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	fine := fineTimes(dir)
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	if full := fineTimes(dir); full != fine {
+		t.Errorf("fine times: %v, and %v once the disk is full", fine, full)
+	}
+}

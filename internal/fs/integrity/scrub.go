@@ -39,6 +39,10 @@ func (c *Scrubber) File(ctx context.Context, fd, direct int, turn func(read, ver
 	}
 	defer c.store.Release(f)
 	for off := int64(0); ctx.Err() == nil; off += scrubBytes {
+		var more bool
+		if off, more = nextData(fd, off); !more {
+			return nil
+		}
 		n, verified, err := c.piece(f, fd, direct, off, found)
 		if err != nil {
 			return err
@@ -51,6 +55,19 @@ func (c *Scrubber) File(ctx context.Context, fd, direct int, turn func(read, ver
 		}
 	}
 	return ctx.Err()
+}
+
+// nextData returns where the piece begins that has the first bytes from off on, and whether there are any: nobody is to wait
+// for the holes of a sparse file, whose sizes cost nothing. They have no sums, since whatever is written is no hole.
+func nextData(fd int, off int64) (at int64, more bool) {
+	data, err := unix.Seek(fd, off, unix.SEEK_DATA)
+	switch {
+	case err == unix.ENXIO:
+		return off, false
+	case err != nil:
+		return off, true
+	}
+	return max(off, data/scrubBytes*scrubBytes), true
 }
 
 // piece reads and compares what is at off.
