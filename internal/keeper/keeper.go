@@ -119,8 +119,9 @@ type Keeper struct {
 	wall    *wallClock
 	pace    logpace.Pace
 
-	rulesMu sync.Mutex // taken before waitMu
-	rules   rules      // what slices of pins and TTLs hold is never changed in place
+	rulesMu    sync.Mutex // taken before waitMu
+	rules      rules      // what slices of pins and TTLs hold is never changed in place
+	rulesStale bool       // what is saved of them is out of date
 
 	waitMu       sync.Mutex
 	queues       map[*inventory.Directory][]*waiter

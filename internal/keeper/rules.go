@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ import (
 const (
 	rulesName = "keeper-rules"
 	// A file has the second version only if it needs it, so that an older daemon reads the others.
-	rulesVersion, pinsByVersion = 1, 2
+	rulesVersion, laterVersion = 1, 2
 
 	mostRules = 10000 // of each sort
 )
@@ -55,6 +56,10 @@ type quota struct {
 	path  string
 	bytes int64
 	dir   *inventory.Directory // nil while it is missing
+
+	// While the directory is being moved: to where, and its inode. A crash leaves it in one of the two places.
+	moving string
+	inode  uint64
 }
 
 // rulesFile is the file of the rules. Names are bytes, not text, so they are quoted as Go
@@ -68,8 +73,10 @@ type rulesFile struct {
 }
 
 type quotaLine struct {
-	Path  string `json:"path"`
-	Bytes int64  `json:"bytes"`
+	Path   string `json:"path"`
+	Bytes  int64  `json:"bytes"`
+	Moving string `json:"moving_to,omitempty"`
+	Inode  uint64 `json:"inode,omitempty"`
 }
 
 type ttlLine struct {
@@ -88,8 +95,8 @@ func decodeRules(b []byte) (rules, error) {
 	if _, err := d.Token(); err != io.EOF {
 		return rules{}, errors.New("there is more after the rules")
 	}
-	if file.Version != rulesVersion && file.Version != pinsByVersion {
-		return rules{}, fmt.Errorf("version %d; this daemon knows versions %d and %d", file.Version, rulesVersion, pinsByVersion)
+	if file.Version != rulesVersion && file.Version != laterVersion {
+		return rules{}, fmt.Errorf("version %d; this daemon knows versions %d and %d", file.Version, rulesVersion, laterVersion)
 	}
 	if max(len(file.Quotas), len(file.Pins)+len(file.PinsBy), len(file.TTLs)) > mostRules {
 		return rules{}, fmt.Errorf("more than %d rules", mostRules)
@@ -103,9 +110,18 @@ func decodeRules(b []byte) (rules, error) {
 		if err != nil {
 			return rules{}, fmt.Errorf("quota of %s: %w", q.Path, err)
 		}
-		r.quotas = append(r.quotas, &quota{path: dir, bytes: q.Bytes})
+		one := &quota{path: dir, bytes: q.Bytes, inode: q.Inode}
+		if q.Moving != "" {
+			if one.moving, err = strconv.Unquote(q.Moving); err == nil {
+				err = checkQuota(one.moving, q.Bytes)
+			}
+		}
+		if err != nil || (q.Moving == "") != (q.Inode == 0) || q.Moving != "" && file.Version < laterVersion {
+			return rules{}, fmt.Errorf("quota of %s, which moves to %s as inode %d: %w", q.Path, q.Moving, q.Inode, cmp.Or[error](err, unix.EINVAL))
+		}
+		r.quotas = append(r.quotas, one)
 	}
-	if len(file.PinsBy) > 0 && file.Version < pinsByVersion || slices.ContainsFunc(file.PinsBy, func(p Pin) bool { return p.Origin == Origin{} }) {
+	if len(file.PinsBy) > 0 && file.Version < laterVersion || slices.ContainsFunc(file.PinsBy, func(p Pin) bool { return p.Origin == Origin{} }) {
 		return rules{}, errors.New("a pin by what names tell is not one, or of a later version")
 	}
 	for _, pin := range file.Pins {
@@ -156,14 +172,18 @@ func (p *Pin) unquote() (err error) {
 func (r *rules) encode() ([]byte, error) {
 	file := rulesFile{Version: rulesVersion}
 	for _, q := range r.quotas {
-		file.Quotas = append(file.Quotas, quotaLine{strconv.Quote(q.path), q.bytes})
+		line := quotaLine{Path: strconv.Quote(q.path), Bytes: q.bytes}
+		if q.moving != "" {
+			line.Moving, line.Inode, file.Version = strconv.Quote(q.moving), q.inode, laterVersion
+		}
+		file.Quotas = append(file.Quotas, line)
 	}
 	for _, p := range r.pins {
 		p.quote()
 		if p.Origin == (Origin{}) {
 			file.Pins = append(file.Pins, p.Pattern)
 		} else {
-			file.PinsBy, file.Version = append(file.PinsBy, p), pinsByVersion
+			file.PinsBy, file.Version = append(file.PinsBy, p), laterVersion
 		}
 	}
 	for _, t := range r.ttls {
@@ -236,6 +256,7 @@ func (k *Keeper) loadRules() error {
 	if k.rules, err = readRules(k.StateDir); err != nil {
 		return err
 	}
+	k.endMoves()
 	k.findQuotas()
 	return nil
 }
@@ -265,44 +286,51 @@ func HasRules(stateDir string) (bool, error) {
 
 // saveRulesLocked keeps the rules. A directory that was moved keeps its quota.
 func (k *Keeper) saveRulesLocked() error {
-	for _, q := range k.rules.quotas {
-		if q.dir != nil {
-			if at, ok := k.inv.Path(q.dir); ok {
-				q.path = at
-			}
-		}
-	}
+	k.followQuotasLocked()
 	b, err := k.rules.encode()
 	if err != nil {
 		return err
 	}
-	return replace(k.StateDir, rulesName, func(w io.Writer) error {
+	err = replace(k.StateDir, rulesName, func(w io.Writer) error {
 		_, err := w.Write(b)
 		return err
 	})
+	k.rulesStale = k.rulesStale && err != nil
+	return err
+}
+
+// followQuotasLocked sees where the directories with quotas are now.
+func (k *Keeper) followQuotasLocked() {
+	for _, q := range k.rules.quotas {
+		if q.dir == nil {
+			continue
+		}
+		at, there := k.inv.Path(q.dir)
+		switch {
+		case !there:
+			q.dir = nil
+		case at != q.path:
+			q.path, k.rulesStale = at, true
+		}
+	}
 }
 
 // findQuotas gives directories that were made, or found, their quotas; and keeps a quota
-// for the path where the directory was removed. It reports whether anything has changed.
-func (k *Keeper) findQuotas() (changed bool) {
+// for the path where the directory was removed. It reports whether what is saved is out of date.
+func (k *Keeper) findQuotas() (stale bool) {
 	k.rulesMu.Lock()
 	defer k.rulesMu.Unlock()
+	k.followQuotasLocked()
 	for _, q := range k.rules.quotas {
 		if q.dir != nil {
-			at, there := k.inv.Path(q.dir)
-			if there {
-				changed = changed || at != q.path
-				q.path = at
-				continue
-			}
-			q.dir = nil
+			continue
 		}
 		if d, err := k.inv.Find(q.path); err == nil {
 			q.dir = d
 			d.SetLimit(q.bytes)
 		}
 	}
-	return changed
+	return k.rulesStale
 }
 
 // SetQuota limits what a directory and everything below it may take, also after a restart.
@@ -318,6 +346,7 @@ func (k *Keeper) SetQuota(dir string, bytes int64) error {
 	}
 	k.rulesMu.Lock()
 	defer k.rulesMu.Unlock()
+	k.followQuotasLocked()
 	before := slices.Clone(k.rules.quotas)
 	k.rules.quotas = slices.DeleteFunc(k.rules.quotas, func(q *quota) bool { return q.path == dir || q.dir == d })
 	if len(k.rules.quotas) >= mostRules {
@@ -340,6 +369,7 @@ func (k *Keeper) RemoveQuota(dir string) error {
 	dir = path.Clean(dir)
 	k.rulesMu.Lock()
 	defer k.rulesMu.Unlock()
+	k.followQuotasLocked()
 	i := slices.IndexFunc(k.rules.quotas, func(q *quota) bool { return q.path == dir })
 	if i < 0 {
 		return fmt.Errorf("quota of %q: %w", dir, unix.ENOENT)
@@ -362,6 +392,7 @@ func (k *Keeper) RemoveQuota(dir string) error {
 func (k *Keeper) Quotas() []Quota {
 	k.rulesMu.Lock()
 	defer k.rulesMu.Unlock()
+	k.followQuotasLocked()
 	var all []Quota
 	for _, q := range k.rules.quotas {
 		one := Quota{Path: q.path, Bytes: q.bytes, Missing: q.dir == nil}

@@ -13,7 +13,7 @@ import (
 // waiter is a reservation that found no room.
 type waiter struct {
 	key      FileKey
-	bytes    int64
+	claim    func(overtake bool) (refused *inventory.Directory)
 	deadline time.Time
 	since    time.Time
 	at       *inventory.Directory // whose queue it is in; nil once done. Guarded by Keeper.waitMu
@@ -29,20 +29,50 @@ func (k *Keeper) Reserve(key FileKey, n int64, deadline time.Time, cancel <-chan
 	if n < 0 {
 		return unix.EINVAL
 	}
-	refused := k.inv.Claim(key, n, false)
-	if refused == nil {
+	w := &waiter{key: key, claim: func(overtake bool) *inventory.Directory { return k.inv.Claim(key, n, overtake) }}
+	err := k.room(w, func() int64 { return n }, deadline, cancel)
+	if err == nil {
 		k.pressed(key)
+	}
+	return err
+}
+
+// Move waits until there is room for a file or directory, and all below it, in the directory to, where it is about to get the
+// place newName, instead of replaced if that is not the zero key. Only the limits count that are not above its place of
+// now. It returns what ends the claim, once Renamed or Created were told. Errors are those of Reserve.
+func (k *Keeper) Move(key, to FileKey, newName string, replaced FileKey, deadline time.Time, cancel <-chan struct{}) (end func(), err error) {
+	var in *inventory.Incoming
+	w := &waiter{key: key, claim: func(overtake bool) (refused *inventory.Directory) {
+		in, refused = k.inv.ClaimMove(key, to, replaced, overtake)
+		return refused
+	}}
+	if err := k.room(w, func() int64 { return in.Bytes }, deadline, cancel); err != nil {
+		return nil, err
+	}
+	moved := k.quotasMove(key, to, newName)
+	return func() {
+		in.Release()
+		moved()
+		k.pressed(to)
+		k.changed()
+	}, nil
+}
+
+// room waits for room as Reserve does. need is called after a claim.
+func (k *Keeper) room(w *waiter, need func() int64, deadline time.Time, cancel <-chan struct{}) error {
+	refused := w.claim(false)
+	if refused == nil {
 		return nil
 	}
 	k.kickNow()
 	switch {
 	case deadline.IsZero():
 		return unix.EAGAIN
-	case n > refused.Limit()-refused.ForEntries():
+	case need() > refused.Limit()-refused.ForEntries():
 		k.refused.Add(1)
 		return k.full(refused)
 	}
-	w := &waiter{key: key, bytes: n, deadline: deadline, since: time.Now(), done: make(chan error, 1)}
+	w.deadline, w.since, w.done = deadline, time.Now(), make(chan error, 1)
 	if err := k.enqueue(w); err != nil {
 		k.refused.Add(1)
 		return err
@@ -87,7 +117,7 @@ func (k *Keeper) enqueue(w *waiter) error {
 	if k.ended {
 		return unix.ENOSPC
 	}
-	refused := k.inv.Claim(w.key, w.bytes, false)
+	refused := w.claim(false)
 	if refused == nil {
 		w.done <- nil
 		return nil
@@ -145,7 +175,7 @@ func (k *Keeper) wake() {
 		again = false
 		for d, queue := range k.queues {
 			w := queue[0]
-			refused := k.inv.Claim(w.key, w.bytes, true)
+			refused := w.claim(true)
 			switch {
 			case refused == nil:
 				k.leaveLocked(w)
@@ -179,7 +209,7 @@ func (k *Keeper) failWaiters(d *inventory.Directory, out *outcome) {
 			continue
 		}
 		k.leaveLocked(w)
-		if k.inv.Claim(w.key, w.bytes, true) == nil {
+		if w.claim(true) == nil {
 			w.done <- nil
 			return // what it has set aside may make room for the others
 		}

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -89,20 +90,21 @@ func (t *Tree) Symlink(parent uint64, name, target string, c cred.Caller, keep t
 
 // Link gives the inode of node id one more name.
 func (t *Tree) Link(id, parent uint64, name string, c cred.Caller, keep time.Duration) (Entry, error) {
-	return t.link(id, parent, name, keep, func(fn func() error) error { return cred.CreateAs(c, fn) })
+	return t.link(id, parent, name, keep, nil, func(fn func() error) error { return cred.CreateAs(c, fn) })
 }
 
 // LinkAs is Link for requests that the kernel has not checked; it checks the rights
 // of c.
 func (t *Tree) LinkAs(id, parent uint64, name string, c cred.Caller) error {
-	e, err := t.link(id, parent, name, 0, func(fn func() error) error { return cred.RunAs(c, fn) })
+	may := func(dir int) error { return cred.RunAs(c, func() error { return mayChange(dir) }) }
+	e, err := t.link(id, parent, name, 0, may, func(fn func() error) error { return cred.RunAs(c, fn) })
 	if err == nil {
 		t.Forget(e.ID, 1)
 	}
 	return denied(err)
 }
 
-func (t *Tree) link(id, parent uint64, name string, keep time.Duration, as func(func() error) error) (Entry, error) {
+func (t *Tree) link(id, parent uint64, name string, keep time.Duration, may func(dir int) error, as func(func() error) error) (Entry, error) {
 	n, err := t.node(id)
 	if err != nil {
 		return Entry{}, err
@@ -120,24 +122,40 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, as func(
 	began := t.now()
 	var st unix.Statx_t
 	var linked *node
-	err = t.onInode(n, func(fd int, _ *unix.Statx_t) error {
+	err = t.onInode(n, func(fd int, is *unix.Statx_t) error {
 		return t.growDir(d, func(dir int) error {
-			// For a file without a name this one becomes its place, so it must not be
-			// doubted because of a rename elsewhere.
-			defer t.moves.exclude()()
-			err := as(func() error {
-				return t.keepingSums(n, fd, func() error {
-					return unix.Linkat(unix.AT_FDCWD, procPath(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
-				})
-			})
+			if may != nil {
+				if err := may(dir); err != nil {
+					return err
+				}
+			}
+			of, err := is, error(nil)
+			if of == nil {
+				var now unix.Statx_t
+				now, err = statFD(fd)
+				of = &now
+			}
 			if err != nil {
 				return err
 			}
-			if st, err = statAt(dir, name); err == nil {
-				linked, _ = t.remember(place{d, name}, &st, t.renames.Load())
-				t.created(d, dir, name, &st)
-			}
-			return err
+			return t.moveIn(d, name, of, nil, func() error {
+				// For a file without a name this one becomes its place, so it must not be
+				// doubted because of a rename elsewhere.
+				defer t.moves.exclude()()
+				err := as(func() error {
+					return t.keepingSums(n, fd, func() error {
+						return unix.Linkat(unix.AT_FDCWD, procPath(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
+					})
+				})
+				if err != nil {
+					return err
+				}
+				if st, err = statAt(dir, name); err == nil {
+					linked, _ = t.remember(place{d, name}, &st, t.renames.Load())
+					t.created(d, dir, name, &st)
+				}
+				return err
+			})
 		})
 	})
 	if err != nil {
@@ -349,7 +367,7 @@ func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName stri
 	if flags&^known != 0 {
 		return unix.EINVAL
 	}
-	return t.renameBetween(parent, name, newParent, newName, flags, func(from place, fromFD int, to place, toFD int, fn func() error) error {
+	return t.renameBetween(parent, name, newParent, newName, flags, nil, func(from place, fromFD int, to place, toFD int, fn func() error) error {
 		if err := t.mayTrash(c, t.inTrash(from.parent), fromFD, name, to.parent); err != nil {
 			return err
 		}
@@ -370,7 +388,10 @@ func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName stri
 // nor locked the directories; it checks the rights of c. With trash, directories may enter
 // the trash: the caller has checked that.
 func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName string, c cred.Caller, trash bool) error {
-	return denied(t.renameBetween(parent, name, newParent, newName, 0, func(from place, fromFD int, to place, _ int, fn func() error) error {
+	may := func(fromFD, toFD int) error {
+		return cred.RunAs(c, func() error { return cmp.Or(mayChange(fromFD), mayChange(toFD)) })
+	}
+	return denied(t.renameBetween(parent, name, newParent, newName, 0, may, func(from place, fromFD int, to place, _ int, fn func() error) error {
 		if !trash {
 			if err := t.mayTrash(c, t.inTrash(from.parent), fromFD, name, to.parent); err != nil {
 				return err
@@ -381,9 +402,18 @@ func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName st
 	}))
 }
 
+// mayChange returns EACCES or EROFS if the thread may make no entries in a directory.
+func mayChange(dir int) error {
+	err := unix.Faccessat(dir, "", unix.W_OK|unix.X_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH)
+	if err == unix.EACCES || err == unix.EROFS {
+		return err
+	}
+	return nil // where the kernel cannot tell, the change itself does
+}
+
 // renameBetween looks up the directories of a rename and calls as with them and with what
-// renames.
-func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newName string, flags uint32,
+// renames. may is asked before room is made for what moves, nil if the kernel has checked that.
+func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newName string, flags uint32, may func(fromFD, toFD int) error,
 	as func(from place, fromFD int, to place, toFD int, fn func() error) error) error {
 	from, err := t.node(parent)
 	if err != nil {
@@ -402,7 +432,14 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 	src, dst := place{from, name}, place{to, newName}
 	return t.inDir(from, func(fromFD int) error {
 		return t.growDir(to, func(toFD int) error {
-			return as(src, fromFD, dst, toFD, func() error { return t.renameAt(src, fromFD, dst, toFD, flags) })
+			if may != nil {
+				if err := may(fromFD, toFD); err != nil {
+					return err
+				}
+			}
+			return t.renameIn(src, fromFD, dst, toFD, flags, func() error {
+				return as(src, fromFD, dst, toFD, func() error { return t.renameAt(src, fromFD, dst, toFD, flags) })
+			})
 		})
 	})
 }

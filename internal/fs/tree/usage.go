@@ -17,13 +17,17 @@ type FileKey = struct{ Dev, Ino uint64 }
 // 512 bytes, as fstat reports them.
 //
 // Its methods may be called concurrently. They must not call back into the tree, and all but
-// Reserve return at once.
+// Reserve and Move return at once.
 type Usage interface {
 	// Reserve waits until there is room for n more bytes of a file, or of a directory that
 	// gets an entry. After nil the caller ends it with Settle. EAGAIN: there is no room now,
 	// and deadline is zero. ENOSPC or EDQUOT: there will be none, or deadline is over. EINTR:
 	// cancel was closed.
 	Reserve(k FileKey, n int64, deadline time.Time, cancel <-chan struct{}) error
+	// Move waits until there is room for a file, or for a directory with all below it, that is about to get the place newName
+	// in the directory to, instead of replaced if that is not the zero key. After nil the caller calls end, once
+	// it has told of that, or it has failed. Errors are those of Reserve.
+	Move(k, to FileKey, newName string, replaced FileKey, deadline time.Time, cancel <-chan struct{}) (end func(), err error)
 	// Settle ends a reservation and says what the file takes now. reserved is 0 if it has just
 	// changed, blocks512 is negative if nobody knows. Of the calls for one file the later one
 	// is the newer. One that was neither Created nor Opened may have been removed.
@@ -130,6 +134,47 @@ func (t *Tree) growBy(n *node, fd int, bytes int64, fn func() error) error {
 	}
 	defer t.accountFD(n.key, bytes, fd)
 	return fn()
+}
+
+// moveIn runs fn, which gives the inode of st the place newName in the directory to, once there is room for it there.
+// The caller is in no move: what makes room is one. replaced is the status of what it replaces, or nil.
+func (t *Tree) moveIn(to *node, newName string, st, replaced *unix.Statx_t, fn func() error) error {
+	if !t.countsKind(st) {
+		return fn()
+	}
+	var instead FileKey
+	if replaced != nil && t.countsKind(replaced) {
+		instead = keyOf(t.identityOf(replaced))
+	}
+	end, err := t.usage.Move(keyOf(t.identityOf(st)), keyOf(to.key), newName, instead, time.Now().Add(entryPatience), nil)
+	if err != nil {
+		return err
+	}
+	defer end()
+	return fn()
+}
+
+// renameIn is moveIn for a rename, of flags as for renameat2(2). What the rename itself finds wrong costs no room.
+func (t *Tree) renameIn(from place, fromFD int, to place, toFD int, flags uint32, fn func() error) error {
+	if t.usage == nil {
+		return fn()
+	}
+	source, err := statAt(fromFD, from.name)
+	if err != nil || from.parent == to.parent && source.Mode&unix.S_IFMT != unix.S_IFDIR && flags != unix.RENAME_EXCHANGE {
+		return fn() // as engines do all the time: it was written there
+	}
+	victim, err := statAt(toFD, to.name)
+	switch {
+	case err != nil && flags != unix.RENAME_EXCHANGE:
+		return t.moveIn(to.parent, to.name, &source, nil, fn)
+	case err != nil, flags == unix.RENAME_NOREPLACE, t.identityOf(&victim) == t.identityOf(&source):
+		return fn()
+	case flags == unix.RENAME_EXCHANGE:
+		return t.moveIn(to.parent, to.name, &source, &victim, func() error {
+			return t.moveIn(from.parent, from.name, &victim, &source, fn)
+		})
+	}
+	return t.moveIn(to.parent, to.name, &source, &victim, fn)
 }
 
 // created says that name in d is a new file or directory, or one more name of a file. st is its

@@ -40,11 +40,13 @@ type Directory struct {
 
 	files   atomic.Int64
 	bytes   atomic.Int64 // what it takes, and everything below
-	claimed atomic.Int64 // bytes, what is set aside for writes, and ghost
+	claimed atomic.Int64 // bytes, what is set aside for writes, ghost, and incoming
 	limit   atomic.Int64
 	waiting atomic.Int64
 	// ghost is what the files are believed to take that the first scan has not found yet.
 	ghost atomic.Int64
+	// incoming is set aside for moves, here and not in the directories above.
+	incoming atomic.Int64
 }
 
 // Bytes returns what the directory and everything below it take.
@@ -55,7 +57,7 @@ func (d *Directory) Files() int64 { return d.files.Load() }
 
 // Claimed returns Bytes and what is set aside for writes, and during the first scan what the
 // directory is believed to hold beyond what was found. It is at most Limit, unless files
-// grow behind the owner's back, are moved in, or the limit is lowered.
+// grow behind the owner's back, names of one are removed elsewhere, or the limit is lowered.
 func (d *Directory) Claimed() int64 { return d.claimed.Load() }
 
 // Believed returns the part of Claimed that the first scan has yet to find.
@@ -181,8 +183,7 @@ func (ds *directories) moveLocked(d, parent *Directory, name string) bool {
 	if from == parent {
 		return true
 	}
-	bytes, files, ghost := d.bytes.Load(), d.files.Load(), d.ghost.Load()
-	held := d.claimed.Load() - ghost
+	bytes, files, held := d.bytes.Load(), d.files.Load(), d.heldLocked()
 	for up := from; up != nil; up = up.parent {
 		up.add(-bytes, -files, -held)
 	}
