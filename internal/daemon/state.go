@@ -126,8 +126,8 @@ func (s *state) lock(data, file string) error {
 // served says who has locked a file.
 func served(data, file string) error {
 	holder, _ := os.ReadFile(file)
-	return fmt.Errorf("data directory %s is served already, by process %s, perhaps of another container: stop that one first (hosts that share the directory and take themselves for the same one each need an --identity)",
-		data, strings.TrimSpace(string(holder)))
+	return fmt.Errorf("data directory %s is %w, by process %s, perhaps of another container: stop that one first (hosts that share the directory and take themselves for the same one each need an --identity)",
+		data, errServed, strings.TrimSpace(string(holder)))
 }
 
 func tryLock(file string, flags int) (*os.File, error) {

@@ -7,11 +7,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Abort ends the connection of a mount by the minor number of its device, and reports whether the control file
+// system could be reached.
+func Abort(minor uint32) bool {
+	control := strconv.Itoa(int(minor)) + "/abort"
+	return os.WriteFile("/sys/fs/fuse/connections/"+control, []byte("1"), 0) == nil || abortDetached(control) == nil
+}
+
 // abort ends the connection: every pending request fails, in every mount namespace
 // that has a copy of the mount.
 func (m *Mount) abort() {
-	control := strconv.Itoa(m.minor) + "/abort"
-	if os.WriteFile("/sys/fs/fuse/connections/"+control, []byte("1"), 0) == nil || abortDetached(control) == nil {
+	if Abort(uint32(m.minor)) {
 		return
 	}
 	// Where the control file system cannot be reached: a forced unmount aborts, too,
