@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
 
 type serveCmd struct {
@@ -57,6 +59,7 @@ type serveCmd struct {
 	SymlinkTimeout  time.Duration `default:"5s" range:"0s..8760h" help:"How long the kernel may cache a name made under 3fs-virt."`
 
 	PagesListen []string   `placeholder:"[NAME=]HOST:PORT" help:"Address of the page service for vLLM and SGLang: HOST:PORT, unix:PATH, or off. Give several separated by commas, or repeat the flag. NAME= binds an address to a namespace. Default: 127.0.0.1:18000, if nothing listens there yet."`
+	PagesFiles  []pageDir  `placeholder:"[NAME=]DIR" help:"Directory, below the mount, whose page files have their pages from this daemon's page service, in namespace NAME. With --capacity they may then go, as the last resort, when nobody has them open: each with the keys that are in it. Otherwise they never go. Give several separated by commas, or repeat the flag. docs/keeper.md"`
 	TP          int        `name:"tp" placeholder:"N" range:"1..4096" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
 	Pages       pagesFlags `embed:"" prefix:"pages-"`
 
@@ -198,11 +201,40 @@ func (c *serveCmd) pageService(log *slog.Logger) (daemon.Pages, error) {
 	case len(listen) == 0:
 		listen = []string{defaultPagesListen}
 	case slices.Equal(listen, []string{"off"}):
+		if len(c.PagesFiles) > 0 {
+			return daemon.Pages{}, bad("pages-files", "there is no page service, since --pages-listen is off: leave out one of them")
+		}
 		return daemon.Pages{}, nil
 	}
 	p, err := c.Pages.config("pages-", listen, c.TP, stopLimit, log)
 	p.Optional = len(c.PagesListen) == 0
+	for _, d := range c.PagesFiles {
+		p.Files = append(p.Files, daemon.PageDir(d))
+	}
 	return p, err
+}
+
+// pageDir is the value of --pages-files.
+type pageDir daemon.PageDir
+
+// UnmarshalText parses [NAME=]DIR.
+func (d *pageDir) UnmarshalText(text []byte) error {
+	d.Dir = string(text)
+	if name, dir, ok := strings.Cut(d.Dir, "="); ok && httpserver.ValidNamespace(name) {
+		d.Namespace, d.Dir = name, dir
+	}
+	if d.Dir == "" {
+		return errors.New("want [NAME=]DIR")
+	}
+	return nil
+}
+
+// MarshalText is the inverse of UnmarshalText.
+func (d pageDir) MarshalText() ([]byte, error) {
+	if d.Namespace == "" {
+		return []byte(d.Dir), nil
+	}
+	return []byte(d.Namespace + "=" + d.Dir), nil
 }
 
 func newLogger(level slog.Level, format string) *slog.Logger {

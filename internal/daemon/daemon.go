@@ -109,7 +109,11 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)
 	}
 	held := stillHeld(host.Local(), st.formerMounts(me.Boot), c.Log)
-	keep, err := newKeeping(data, c.Keeping, c.Settings.Readonly, c.Log)
+	pageFiles, err := newPageFiles(data, []string{data, c.DataDir, c.MountPoint}, c.Pages.Files, c.Log)
+	if err != nil {
+		return err
+	}
+	keep, err := newKeeping(data, c.Keeping, pageFiles, c.Settings.Readonly, c.Log)
 	if err != nil {
 		return err
 	}
@@ -158,7 +162,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Mount.Log = c.Log
 	c.Mount.Limits = c.Limits.mount(host.Local())
 	c.Mount.Daemon = identity(c, data)
-	pageService, err := pagesOf(st.dir, c.Pages, newRingMetrics(rings), newChecksumMetrics(sums))
+	pageService, err := pagesOf(st.dir, c.Pages, pageFiles, newRingMetrics(rings), newChecksumMetrics(sums))
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ type keeping struct {
 const garbagePercent = 15
 
 // newKeeping returns the keeper of a data directory, or nil if there is to be none.
-func newKeeping(data string, o Keeping, readonly bool, log *slog.Logger) (*keeping, error) {
+func newKeeping(data string, o Keeping, files *pageFiles, readonly bool, log *slog.Logger) (*keeping, error) {
 	stateDir := filepath.Join(data, tree.StateName, keeperDir)
 	if o.Capacity.None() {
 		if readonly {
@@ -60,11 +60,16 @@ func newKeeping(data string, o Keeping, readonly bool, log *slog.Logger) (*keepi
 	}
 	k := &keeping{}
 	var err error
-	k.Keeper, err = keeper.New(keeper.Options{
+	options := keeper.Options{
 		Dir: data, StateDir: stateDir, Skip: tree.StateName,
 		Capacity: o.Capacity, HighPercent: o.HighPercent, LowPercent: o.LowPercent, Grace: o.Grace,
 		Unlink: k.unlink, Log: log,
-	})
+	}
+	if files != nil { // not a typed nil
+		options.PageFiles = files
+		files.leases = func() bool { return k.tree.Load().HasLeases() }
+	}
+	k.Keeper, err = keeper.New(options)
 	if err != nil {
 		return nil, fmt.Errorf("keep data directory %s within its capacity: %w", data, err)
 	}

@@ -31,6 +31,9 @@ type Pages struct {
 	Hosts  []string
 	Limits httpserver.Limits
 	Index  pageservice.Options
+	// Files say whose the page files in directories are. Those are the only ones that may be removed
+	// to make room.
+	Files []PageDir
 	// Drain bounds how long a stop waits for requests in flight.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -55,7 +58,7 @@ func RunPages(ctx context.Context, dataDirectory, identity string, p Pages, read
 	if err != nil {
 		return err
 	}
-	s, err := startPages(dir, p)
+	s, err := startPages(dir, p, nil)
 	if err != nil {
 		return err
 	}
@@ -72,6 +75,7 @@ type pageService struct {
 	index     *index.Index
 	listeners []*httpserver.Listener
 	cancel    context.CancelFunc
+	endFiles  func()
 	done      chan struct{}
 	err       error // valid once done is closed
 }
@@ -79,7 +83,7 @@ type pageService struct {
 // startPages opens the page index below a host's state directory and serves it until
 // stop, with more metrics than its own. It opens the listeners first, since an address in use
 // is the likeliest failure.
-func startPages(hostDir string, p Pages, more ...prometheus.Collector) (_ *pageService, err error) {
+func startPages(hostDir string, p Pages, files *pageFiles, more ...prometheus.Collector) (_ *pageService, err error) {
 	s := &pageService{done: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -100,6 +104,9 @@ func startPages(hostDir string, p Pages, more ...prometheus.Collector) (_ *pageS
 	log := journal.New(dir, journal.Options{Logger: p.Log})
 	if s.index, err = index.Open(log, index.Options{Options: p.Index, Logger: p.Log}); err != nil {
 		return nil, err
+	}
+	if s.endFiles, err = files.serve(s.index); err != nil {
+		return nil, errors.Join(err, s.index.Close())
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -180,6 +187,7 @@ func (s *pageService) stop() error {
 	}
 	s.cancel()
 	<-s.done
+	s.endFiles()
 	if err := errors.Join(s.err, s.index.Close()); err != nil {
 		return fmt.Errorf("stop the page service: %w", err)
 	}
@@ -194,14 +202,14 @@ func (s *pageService) closeListeners() {
 
 // pagesOf starts the page service of a daemon, with metrics of its other parts. It returns nil
 // where there is none.
-func pagesOf(hostDir string, p Pages, more ...prometheus.Collector) (*pageService, error) {
+func pagesOf(hostDir string, p Pages, files *pageFiles, more ...prometheus.Collector) (*pageService, error) {
 	switch {
 	case len(p.Listen) == 0, hostDir == "" && p.Optional:
 		return nil, nil
 	case hostDir == "":
 		return nil, errors.New("the page service needs a data directory that it can write to: --pages-listen off serves without it")
 	}
-	s, err := startPages(hostDir, p, more...)
+	s, err := startPages(hostDir, p, files, more...)
 	switch {
 	case err == nil:
 		return s, nil

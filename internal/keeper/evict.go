@@ -86,6 +86,10 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 		}
 		began, before := time.Now(), k.evicted.Load()
 		out := k.shrink(ctx, d, low)
+		if out.exhausted && k.needsPageFiles(d, high, &out) {
+			k.givePageFilesUp(ctx, d, func() bool { return d.Claimed() <= low && !k.queued(d) || ctx.Err() != nil })
+			out.exhausted = d.Claimed() > low || k.queued(d)
+		}
 		if k.evicted.Load() > before {
 			k.tellEvicted(d)
 		}
@@ -108,7 +112,7 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 		}
 		if d.Bytes() > limit {
 			path := k.pathOf(d)
-			k.complain("over "+path, "more is used than the limit, and nothing more may go: raise the limit, unpin, or remove files",
+			k.complain("over "+path, "more is used than the limit, and nothing more may go: raise the limit, unpin, or remove files; page files go only if --pages-files names their directory (kv3fs du --by owner shows what they take)",
 				"directory", path, "bytes", d.Bytes(), "limit", limit)
 		}
 	}

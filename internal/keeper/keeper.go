@@ -54,6 +54,9 @@ type Options struct {
 	// keeper unlinks it itself.
 	Unlink func(dir, name string, want Victim) error
 
+	// PageFiles are the page files that may go as the last resort; nil: none may.
+	PageFiles PageFiles
+
 	// Rescan is how often the directory is read anew, for what changed without an event.
 	// 0: hourly; negative: once, at start.
 	Rescan time.Duration
@@ -128,6 +131,8 @@ type Keeper struct {
 	waiting      atomic.Int64  // waiters in all queues
 	busyPatience time.Duration // the constant, but in tests
 	ended        bool          // nobody waits any more
+
+	givingUp atomic.Pointer[string] // the page file that is being removed
 
 	kick  chan struct{}
 	high  atomic.Bool                        // usage is above a high watermark: Run has been kicked
@@ -451,12 +456,15 @@ func (k *Keeper) Created(key, dir FileKey, name string, isDir bool) {
 // Removed says that a name is gone, while its inode is still held. last: it has no other.
 func (k *Keeper) Removed(key, dir FileKey, name string, last bool) {
 	k.inv.Removed(key, dir, name, last)
+	k.vanished(dir, name, false)
 	k.changed()
 }
 
 // Renamed says that a file or directory has another place.
 func (k *Keeper) Renamed(key, from FileKey, oldName string, to FileKey, newName string) {
+	_, isDir := k.inv.Directory(key)
 	k.inv.Renamed(key, from, oldName, to, newName)
+	k.vanished(from, oldName, isDir)
 	k.changed()
 }
 

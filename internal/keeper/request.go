@@ -90,8 +90,8 @@ func (k *Keeper) whyItStays(v *victim) string {
 	switch kind := kindOf(v.path); {
 	case kind == inventory.Unknown:
 		return "of no layout that kv3fs knows, so only a TTL or its owner removes it"
-	case v.layout.Owner == classify.VLLM, v.layout.Owner == classify.SGLang:
-		return "its pages are the page service's, which frees them by itself: kv3fs pages evict"
+	case isPageFile(&v.layout):
+		return k.whyPageFileStays(v)
 	case kind == inventory.Kept:
 		return "it holds many entries, or is its owner's state, so only its owner may remove it"
 	case v.info.Links > 1:

@@ -203,9 +203,8 @@ func (k *Keeper) failWaiters(d *inventory.Directory, out *outcome) {
 	if d.Claimed()-d.Bytes()-d.Believed() > 0 {
 		return
 	}
-	next := time.Now().Add(after)
 	for _, w := range slices.Clone(k.queues[d]) {
-		if after > 0 && !w.deadline.Before(next) || out.busy && time.Since(w.since) < k.busyPatience {
+		if k.mayHope(w, out) {
 			continue
 		}
 		k.leaveLocked(w)
@@ -217,6 +216,11 @@ func (k *Keeper) failWaiters(d *inventory.Directory, out *outcome) {
 			"directory", k.pathOf(d), "bytes", d.Bytes(), "limit", d.Limit(), "next file may go in", after.Round(time.Second))
 		w.done <- k.full(d)
 	}
+}
+
+// mayHope reports whether files that may not go now may make room for a waiter in time.
+func (k *Keeper) mayHope(w *waiter, out *outcome) bool {
+	return out.young > 0 && !w.deadline.Before(time.Now().Add(out.young)) || out.busy && time.Since(w.since) < k.busyPatience
 }
 
 // EndWaiting ends all waiting, now and later: who finds no room gets ENOSPC, or EDQUOT.

@@ -165,6 +165,8 @@ var (
 	ErrFull = errors.New("the page index is full")
 	// ErrClosed: the index, or its log, was closed.
 	ErrClosed = errors.New("the page index is closed")
+	// ErrInUse: a client may still use a page that it was told of.
+	ErrInUse = errors.New("pages are leased, reserved or in quarantine")
 	// ErrCorrupt: the log is not what was written.
 	ErrCorrupt = errors.New("the log is damaged")
 )
