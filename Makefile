@@ -40,6 +40,11 @@ check: need ## the fast checks: format, vet, build, lint, unit tests (under thre
 test: need-test ## everything CI runs: check, race, C library, real mounts, fuzzing, demo (under 30 minutes)
 	scripts/test
 
+.PHONY: hosts-test
+hosts-test: need-test ## several hosts over a real GlusterFS, as root (about two minutes; make nightly has it, too)
+	@scripts/need hosts
+	KV3FS_HOSTS_TESTS=1 KV3FS_REQUIRE_MOUNTS=1 $(GO) test -count=1 -v -timeout 30m ./internal/test/hosts
+
 .PHONY: lint
 lint: need ## staticcheck and errcheck
 	scripts/lint
