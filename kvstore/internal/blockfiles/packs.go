@@ -217,8 +217,8 @@ func (s *Store) firstPack(format Packed, keys []kv.Key) (n int) {
 
 // openPack opens the file of a pack, and returns how many bytes it has before the first
 // hole. What is no pack does not exist.
-func (s *Store) openPack(p pack) (f *os.File, bytes int64, err error) {
-	f, err = s.openFile(p.path)
+func (s *Store) openPack(p pack) (_ *os.File, bytes int64, err error) {
+	f, err := s.openFile(p.path)
 	if err != nil {
 		return nil, 0, err
 	}

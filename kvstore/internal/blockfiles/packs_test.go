@@ -2,6 +2,9 @@ package blockfiles
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
 	"sync"
 	"testing"
 
@@ -27,6 +30,26 @@ func TestPacksThatDisputeAtOnce(t *testing.T) {
 		both.Wait()
 		if p, ok := ps.find(block); ok {
 			t.Fatalf("%d: the block is taken to be in %s", n, p.path)
+		}
+	}
+}
+
+// What has the name of a pack and is none does not stay open until a garbage collection finds it.
+func TestWhatIsNoPackIsClosed(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	dir := t.TempDir()
+	for range 10 {
+		if _, _, err := (&Store{}).openPack(pack{path: dir, blocks: 2}); !gone(err) {
+			t.Fatal(err)
+		}
+	}
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range open {
+		if to, err := os.Readlink(fd); err == nil && to == dir {
+			t.Errorf("%s is open: %s", fd, to)
 		}
 	}
 }
