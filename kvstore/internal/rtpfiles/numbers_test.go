@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/zeebo/xxh3"
 
@@ -20,13 +21,18 @@ import (
 
 // The keys of both engines are numbers, in whose files several blocks may be. The suite's keys
 // are digests, so each has a number here.
-func TestSuiteOfNumbers(t *testing.T) {
+func TestSuiteOfNumbers(t *testing.T) { suiteOfNumbers(t, 1) }
+
+// The contract holds for blocks in items of several.
+func TestSuiteOfItems(t *testing.T) { suiteOfNumbers(t, 4) }
+
+func suiteOfNumbers(t *testing.T, packBlocks int) {
 	for name, open := range openers {
 		t.Run(name, func(t *testing.T) {
 			all := &names{of: map[kv.Key]kv.Key{}}
 			storesuite.Run(t, storesuite.Subject{
 				OpenStore: func(t testing.TB, dir string, so storesuite.Options) storesuite.Store {
-					s, err := open(Options{Root: dir, Layout: so.Layout, Namespace: so.Namespace, Transfers: 4, PackBlocks: 1})
+					s, err := open(Options{Root: dir, Layout: so.Layout, Namespace: so.Namespace, Transfers: 4, Accepted: 1024, PackBlocks: packBlocks})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -35,6 +41,8 @@ func TestSuiteOfNumbers(t *testing.T) {
 				Durable:  true,
 				Damage:   damageOfNumbers,
 				Verified: true,
+				Together: packBlocks > 1,
+				Patience: 5 * time.Minute, // the machine may be busy
 			})
 		})
 	}

@@ -229,7 +229,9 @@ func (x *items) saveFile(b *batch.Batch, blocks []kv.Key, which []int) {
 	}
 	<-t.Done()
 	if t.Err() == nil {
-		if err := x.noteAgain(b.Context(), f, blocks); err != nil {
+		// The file is there, so a cancellation comes too late: who gets its error takes the
+		// blocks for not stored.
+		if err := x.noteAgain(context.WithoutCancel(b.Context()), f, blocks); err != nil {
 			b.SettleAll(which, err)
 			return
 		}

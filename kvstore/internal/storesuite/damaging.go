@@ -54,11 +54,12 @@ func (w *world) damaged(seed uint64) (missed int) {
 			w.Fatal(fmt.Sprintf("seed %d, shard %d:", seed, i), err)
 		}
 	}
+	left := w.lookup(all...)
 	for i, k := range all {
 		if found[i] && lost[k] && corrupt(w.store.Stats()) == 0 {
 			w.Fatalf("seed %d: block %s was found and missed, and no damage is counted", seed, k)
 		}
-		if lost[k] {
+		if lost[k] || w.subject.Together && !left[i] {
 			w.save(k)
 		}
 	}

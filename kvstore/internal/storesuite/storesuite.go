@@ -107,6 +107,10 @@ type Subject struct {
 	// UCM's layouts, so that Keys may yield blocks of another namespace.
 	Unverified bool
 
+	// Together means that blocks which were saved together may go together, when one of them is
+	// deleted or found damaged: they share a file.
+	Together bool
+
 	// Brief leaves out the sentences that do not depend on where a shard's memory is.
 	Brief bool
 
