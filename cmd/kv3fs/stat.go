@@ -130,7 +130,7 @@ func writeState(t io.Writer, s *keeper.State) {
 	fmt.Fprintf(t, "  removed by TTL\t%s files\n", humanize.Comma(s.ExpiredFiles))
 	fmt.Fprintf(t, "  removed incomplete\t%s files that their writers left behind\n", humanize.Comma(s.ReapedFiles))
 	fmt.Fprintf(t, "  removed on request\t%s files\n", humanize.Comma(s.RequestedFiles))
-	fmt.Fprintf(t, "  kept after all\t%s times a file that was to go was in use, young or changed\n", humanize.Comma(s.KeptFiles))
+	fmt.Fprintf(t, "  kept after all\t%s files that were to go were in use, young or changed\n", humanize.Comma(s.KeptFiles))
 	fmt.Fprintf(t, "  writes that waited\t%s\n", humanize.Comma(s.WaitedWrites))
 	fmt.Fprintf(t, "  writes without room\t%s\n", humanize.Comma(s.RefusedWrites))
 	if s.UnreadableFiles > 0 {

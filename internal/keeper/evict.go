@@ -334,11 +334,11 @@ func (k *Keeper) removeOne(v *victim, p purge, out *outcome) {
 	}
 	if !k.idle(v.Key, v.LastUse) {
 		out.busy = true
-		k.kept.Add(1)
+		k.kept.add(v.Key)
 		return
 	}
 	if k.young(&v.layout, v.info.MtimeNs, out) {
-		k.kept.Add(1)
+		k.kept.add(v.Key)
 		return
 	}
 	if v.layout.Delete == classify.SideFirst {
@@ -402,7 +402,7 @@ func (k *Keeper) removeSide(v *victim, out *outcome) (ready bool) {
 		return false
 	}
 	if f, ok := k.inv.File(info.Key); ok && f.InUse || k.young(&v.layout, info.MtimeNs, out) {
-		k.kept.Add(1)
+		k.kept.add(info.Key)
 		return false
 	}
 	return k.unlink(v.dir, side, info, nil)
@@ -419,7 +419,7 @@ func (k *Keeper) unlink(dir, name string, info inventory.Info, count *atomic.Int
 	switch err := remove(dir, name, want); {
 	case err == nil:
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.ESTALE), errors.Is(err, unix.ENOENT):
-		k.kept.Add(1)
+		k.kept.add(info.Key)
 		return false
 	default:
 		k.complain("unlink", "cannot remove a file", "directory", dir, "name", name, "error", err)

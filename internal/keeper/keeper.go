@@ -106,7 +106,7 @@ type Stats struct {
 	Evicted, EvictedBytes int64 // files that went because room was needed
 	Expired               int64 // because of a TTL
 	Reaped                int64 // files that their writers have left behind unfinished
-	Kept                  int64 // victims that turned out to be changed, in use or young
+	Kept                  int64 // victims that turned out to be changed, in use or young, each once
 	Refused               int64 // reservations that ended with ENOSPC or EDQUOT
 	Waited                int64 // reservations that had to wait
 	Unread                int64 // entries that scans could not read
@@ -141,7 +141,8 @@ type Keeper struct {
 	every time.Duration                      // Run looks at what no event tells; Run's
 	retry time.Duration                      // the constant, but in tests
 
-	evicted, evictedBytes, expired, reaped, requested, kept, refused, waited atomic.Int64
+	evicted, evictedBytes, expired, reaped, requested, refused, waited atomic.Int64
+	kept                                                               keptFiles
 }
 
 // New returns a keeper, which knows nothing of the directory until Run. The caller closes it

@@ -708,6 +708,25 @@ func TestTTL(t *testing.T) {
 	}
 }
 
+// A file that is to go again and again and stays counts once.
+func TestKeptCountsFiles(t *testing.T) {
+	opts := options(t.TempDir())
+	opts.Grace = time.Hour
+	for n := range 3 {
+		put(t, opts.Dir, entry(n), 100)
+	}
+	k, err := New(opts)
+	must(t, err)
+	defer k.Close()
+	must(t, k.inv.Scan(context.Background()))
+	for range 5 {
+		k.remove(k.inv.Candidates(inventory.Query{Top: k.inv.Root(), Most: 100, Rank: k.rank}), purge{}, &outcome{})
+	}
+	if s := k.Stats(); s.Kept != 3 {
+		t.Errorf("%d kept; want 3 files", s.Kept)
+	}
+}
+
 // What unfinished writers left behind goes without any need for room.
 func TestReap(t *testing.T) {
 	opts := options(t.TempDir())

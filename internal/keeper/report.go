@@ -38,7 +38,7 @@ type State struct {
 	ExpiredFiles     int64   `json:"expired_files"`
 	ReapedFiles      int64   `json:"reaped_files"`
 	RequestedFiles   int64   `json:"requested_files"`   // removed because an operator said so
-	KeptFiles        int64   `json:"kept_files"`        // chosen to go, and found changed, in use or young
+	KeptFiles        int64   `json:"kept_files"`        // chosen to go, and found changed, in use or young, each once
 	WaitedWrites     int64   `json:"waited_writes"`     // that did not find room at once
 	RefusedWrites    int64   `json:"refused_writes"`    // that ended with ENOSPC or EDQUOT
 	EvictsUnknown    bool    `json:"evicts_unknown"`    // files of no layout may go
