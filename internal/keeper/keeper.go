@@ -432,6 +432,8 @@ func kindOf(path string) inventory.Kind {
 		return inventory.Kept
 	case f.Temp:
 		return inventory.Temporary
+	case f.Part == classify.Side:
+		return inventory.Side
 	}
 	return inventory.Entry
 }

@@ -110,6 +110,41 @@ func TestReturnIsAMissAndCounts(t *testing.T) {
 	}
 }
 
+// An entry of two files, both of which an engine reads, is used once.
+func TestUseOfAnEntryOfTwoFiles(t *testing.T) {
+	opts, later := clocked(t.TempDir())
+	w := start(t, opts)
+	const side = gdsName + ".metadata"
+	must(t, os.MkdirAll(filepath.Join(opts.Dir, filepath.Dir(filepath.Dir(gdsName))), 0o700))
+	must(t, w.inv.Scan(t.Context()))
+	must(t, w.store(gdsName, 40960, soon()))
+	must(t, w.store(side, 4096, soon()))
+	for range 3 {
+		later(time.Second)
+		w.use(side)
+		w.use(gdsName)
+	}
+	if served, uses := w.Served(); uses != 4 || math.Abs(served-0.75) > 1e-9 {
+		t.Errorf("%v of %v uses were served; want three of 4", served, uses)
+	}
+	if uses := w.usesOf(gdsName); uses != 3 {
+		t.Errorf("%d uses beyond the first; want 3", uses)
+	}
+	w.lose(side)
+	w.lose(gdsName)
+	left := 0
+	for _, name := range []string{gdsName, side} {
+		later(time.Second)
+		must(t, w.store(name, 4096, soon()))
+		if w.usesOf(name) > 0 {
+			left++
+		}
+	}
+	if left != 1 {
+		t.Errorf("%d files of one entry are remembered after they left", left)
+	}
+}
+
 // What has left is remembered beyond a restart, also after a crash that follows a save; a heat file of
 // the version before, which has none of it, is still read, and damage to it loses no heat.
 func TestGhostsAfterRestart(t *testing.T) {

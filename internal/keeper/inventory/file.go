@@ -21,12 +21,13 @@ const (
 	Temporary             // unfinished: it goes first, once nobody can be writing it
 	Unknown               // it may go if the operator says so
 	Kept                  // it never goes
-	kindMask  = Kept
+	Side                  // as an Entry, but a further file of one: uses of the entry are those of the other file
+	kindMask  = Kind(7)
 )
 
 // flags of a file besides its Kind, and from restShift on the rest of its blocks.
 const (
-	unsized  = 1 << (iota + 2) // an event named the file, and nobody has yet said what it takes
+	unsized  = 1 << (iota + 3) // an event named the file, and nobody has yet said what it takes
 	nameless                   // it has no name; the record goes with the last use
 	several                    // its names are in shard.names
 	inUse                      // it is in shard.uses
@@ -49,8 +50,8 @@ type file struct {
 const (
 	mostUses   = 255
 	blockBytes = 512
-	restShift  = 10
-	mostBlocks = 1<<(32+16-restShift) - 1 // 128 TiB
+	restShift  = 11
+	mostBlocks = 1<<(32+16-restShift) - 1 // 64 TiB
 )
 
 func (f *file) bytes() int64 { return (int64(f.flags>>restShift)<<32 | int64(f.blocks)) * blockBytes }
