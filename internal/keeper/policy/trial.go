@@ -16,9 +16,9 @@ type trial struct {
 	links     *Links // by slot
 
 	// What this trial served beyond the first one, in bytes: by uses at the time of the
-	// last one; by those before, fading; the sum of squares of the events, and how many there
-	// were that differ, both fading.
-	event, gain, variance, events float64
+	// last one; by those before, fading; by the most recent of those, fading faster; the sum of
+	// squares of the events, and how many there were that differ, both fading.
+	event, gain, recent, variance, events float64
 }
 
 func newTrial(factor float64) trial {
@@ -72,6 +72,7 @@ func (t *trial) compare(hit, firstHit bool, sizeBytes int64) {
 // missed together, so they are not independent evidence.
 func (t *trial) endEvent() {
 	t.gain += t.event
+	t.recent += t.event
 	t.variance += t.event * t.event
 	if t.event != 0 {
 		t.events++
@@ -83,10 +84,14 @@ func (t *trial) endEvent() {
 // with a few large prompts would.
 const fewestEvents = 18
 
+// recentFades is how many times as fast what counts as recent fades.
+const recentFades = 10
+
 // surplus is what the trial has served beyond the first one, less what chance may have
-// given: two standard deviations, if events are independent.
+// given: two standard deviations, if events are independent. There is none while the trial loses of
+// late: when a load changes, what was gained before it did says nothing any more.
 func (t *trial) surplus() float64 {
-	if t.events < fewestEvents {
+	if t.events < fewestEvents || t.recent < 0 {
 		return 0
 	}
 	return t.gain - 2*math.Sqrt(t.variance)
@@ -94,6 +99,7 @@ func (t *trial) surplus() float64 {
 
 func (t *trial) fade(by float64) {
 	t.gain *= by
+	t.recent *= math.Pow(by, recentFades)
 	t.variance *= by
 	t.events *= by
 }
