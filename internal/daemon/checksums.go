@@ -16,15 +16,19 @@ import (
 const sumsDir = "sums"
 
 // newChecksums returns the checksums of a data directory, or nil if none are to be kept or can be.
-func newChecksums(data string, on, readonly bool, log *slog.Logger) (*integrity.Store, error) {
+func newChecksums(data string, on, readonly bool, log *slog.Logger) *integrity.Store {
 	if !on {
-		return nil, nil
+		return nil
 	}
 	if why := integrity.Supported(data); why != "" {
 		log.Info("no checksums are kept of the data directory", "data", data, "why", why)
-		return nil, nil
+		return nil
 	}
-	return integrity.Open(integrity.Options{Files: data, Dir: filepath.Join(data, tree.StateName, sumsDir), Readonly: readonly, Log: log})
+	sums, err := integrity.Open(integrity.Options{Files: data, Dir: filepath.Join(data, tree.StateName, sumsDir), Readonly: readonly, Log: log})
+	if err != nil { // a full disk, or a damaged one: clients are served all the same
+		log.Warn("no checksums are kept until a restart: what they are kept in cannot be opened; make room, or remove that directory", "data", data, "err", err)
+	}
+	return sums
 }
 
 // aside returns how the files of a damaged entry are renamed: entries of a known layout that others may remove, and nothing

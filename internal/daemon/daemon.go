@@ -121,10 +121,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if c.usage == nil {
 		c.usage = keep.usage()
 	}
-	sums, err := newChecksums(data, c.Checksums, c.Settings.Readonly, c.Log)
-	if err != nil {
-		return err
-	}
+	sums := newChecksums(data, c.Checksums, c.Settings.Readonly, c.Log)
 	defer sums.Close() // after the tree
 	options := tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage, Shared: on.sharing()}
 	if sums != nil {

@@ -196,3 +196,35 @@ func TestMoved(t *testing.T) {
 		s.Close()
 	}
 }
+
+// While a daemon without checksums runs, a client may change a file in memory through a mapping, which leaves no trace: the
+// next daemon that has them takes nothing for damage.
+func TestMappedMeanwhile(t *testing.T) {
+	rng := rngFor(t)
+	dir := dirs(t)[0]
+	s := openStore(t, dir)
+	o := create(t, s, filepath.Join(dir, "f"))
+	o.write(random(rng, RangeBytes), 0)
+	o.close()
+	s.Close()
+	fd, err := unix.Open(o.path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem, err := unix.Mmap(fd, 0, RangeBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mem[5] ^= mem[4096] | 1 // reads first: then the store leaves no trace
+	if err := unix.Munmap(mem); err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fd)
+	s = openStore(t, dir)
+	defer s.Close()
+	o = open(t, s, o.path, unix.O_RDONLY)
+	defer o.close()
+	if _, bad, found, _ := o.read(0, RangeBytes); found {
+		t.Errorf("a store through a mapping was taken for damage: %v", bad)
+	}
+}

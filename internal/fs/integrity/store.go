@@ -105,6 +105,10 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("checksums of %s: %w", o.Files, err)
 	}
 	s := &Store{log: l, opts: o, dev: st.Dev, boot: xxh3.Hash(boot), active: make(map[uint64]*File), chunks: quota.New(mostChunks), memory: inMemory(o.Files)}
+	if s.memory {
+		// While this daemon was not there, stores through mappings may have left no trace.
+		s.boot ^= uint64(time.Now().UnixNano())
+	}
 	s.births = keepsBirths(o.Files)
 	s.fine = !o.Readonly && fineTimes(o.Files)
 	return s, nil
@@ -259,7 +263,7 @@ func (f *File) load(fd int, created bool) {
 	f.words, f.tail = r.words, r.tail
 	f.has.Store(len(f.words) > 0 || f.tail.word != 0)
 	if r.boot != s.boot || r.stamp != now {
-		// A power cut may have kept the sums and lost the bytes, or kept bytes that others wrote and lost
+		// Of another boot, or in memory of another daemon's life. A power cut may have kept the sums and lost the bytes, or kept bytes that others wrote and lost
 		// the time at which they did.
 		f.limit(soft)
 	}
