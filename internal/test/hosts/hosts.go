@@ -5,6 +5,7 @@ package hosts
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -196,7 +197,7 @@ func throughRing(what string, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer m.Close(ctx)
+	defer func() { err = errors.Join(err, m.Close(ctx)) }()
 	iov, err := m.NewIov(ctx, int64(n), usrbio.IovOptions{})
 	if err != nil {
 		return err
