@@ -80,9 +80,9 @@ func (h *Handle) writeSome(b []byte, off int64, flags int) (n int, err error) {
 	}
 	forget := func() { sharing.Forget(h.file.fd, begin, size) }
 	forget() // what surrounds the bytes in their pages may be old
-	h.file.of.cached.Store(true)
 	n, err = unix.Pwritev2(h.file.fd, [][]byte{b}, off, flags)
-	forget() // but for what is not written back yet, as Publish does
+	forget()                     // but for what is not written back yet, as Publish does
+	h.file.of.cached.Store(true) // now: another handle's Publish may have synced before the write
 	return n, err
 }
 
@@ -94,6 +94,7 @@ func (h *Handle) Publish() error {
 		return nil
 	}
 	if err := h.Sync(true); err != nil {
+		h.file.of.cached.Store(true) // for the next that closes it
 		return err
 	}
 	sharing.Forget(h.file.fd, 0, 0)
