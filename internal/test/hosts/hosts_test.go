@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
@@ -25,6 +28,30 @@ func eventually(t *testing.T, what string, fn func() bool) time.Duration {
 		if time.Since(began) > soon {
 			t.Fatalf("after %v, not yet: %s", soon, what)
 		}
+	}
+}
+
+// KV3FS_HOSTS may name a directory of somebody's by mistake: down removes only what up has made.
+func TestDownRemovesOnlyItsOwn(t *testing.T) {
+	daemontest.NeedRoot(t)
+	dir := t.TempDir()
+	theirs := filepath.Join(dir, "theirs")
+	if err := os.WriteFile(theirs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := &Hosts{t: t, env: append(os.Environ(), "KV3FS_HOSTS="+dir)}
+	if _, err := h.command(nil, "down"); err == nil || !strings.Contains(err.Error(), "nothing is removed") {
+		t.Errorf("down: %v", err)
+	}
+	if _, err := os.Stat(theirs); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, ".made-by-scripts-hosts"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.Do("down")
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("down leaves the directory of its own: %v", err)
 	}
 }
 
