@@ -25,6 +25,8 @@ const (
 	Mount = "/mnt/3fs"
 	// patience bounds every command on a host.
 	patience = 2 * time.Minute
+	// patienceUp bounds the start of all hosts.
+	patienceUp = 10 * time.Minute
 )
 
 // Hosts are hosts 1 to N.
@@ -74,11 +76,16 @@ func (h *Hosts) Do(args ...string) {
 }
 
 func (h *Hosts) command(stdin io.Reader, args ...string) ([]byte, error) {
+	bound := patience
+	if args[0] == "up" || args[0] == "heal" {
+		bound = patienceUp
+	}
 	// Not the test's context, which has ended when the hosts do.
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "../../../scripts/hosts", args...)
 	cmd.Env, cmd.Stdin = h.env, stdin
+	cmd.WaitDelay = 5 * time.Second // its children may have its output open when it has ended
 	var out, failure bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failure
 	if err := cmd.Run(); err != nil {
