@@ -25,7 +25,7 @@ func readShared(f File, w shm.Window, windowOff, off int64) (done int64, err err
 	if done == w.Len() {
 		return done, nil
 	}
-	Forget(f.FD(), off+done, w.Len()-done)
+	Forget(f.FD())
 	rest, err := readFull(f.FD(), w.From(done), off+done)
 	return done + rest, err
 }
@@ -44,24 +44,17 @@ func writeShared(f File, w shm.Window, windowOff, off int64, sync bool) (n int64
 		return n, err
 	}
 	// What surrounds the bytes in their pages may be old, and must not be written with them.
-	Forget(f.FD(), off, w.Len())
+	Forget(f.FD())
 	n, err = writeFull(f.FD(), w, off)
 	if err == nil {
 		err = unix.Fdatasync(f.FD())
 	}
-	Forget(f.FD(), off, w.Len())
+	Forget(f.FD())
 	return n, err
 }
 
-// Forget drops what the page cache has of n bytes of a file, or with n = 0 of all from off on, and need not write
-// back.
-func Forget(fd int, off, n int64) {
-	// Of a page that is not in the range as a whole, nothing would be dropped.
-	page := int64(unix.Getpagesize())
-	begin := off &^ (page - 1)
-	size := int64(0)
-	if n > 0 {
-		size = (off+n+page-1)&^(page-1) - begin
-	}
-	_ = unix.Fadvise(fd, begin, size, unix.FADV_DONTNEED) // fails only for pipes
+// Forget drops what the page cache has of a file, and need not write back. It is the whole file because the kernel
+// keeps what is not in the range as a whole, and what it has read ahead comes in pieces of many pages.
+func Forget(fd int) {
+	_ = unix.Fadvise(fd, 0, 0, unix.FADV_DONTNEED) // fails only for pipes
 }

@@ -23,14 +23,25 @@ func TestSharedLeavesNothingCached(t *testing.T) {
 		t.Skip("the kernel does not tell what it has cached: ", err)
 	}
 	const size = 1 << 20
+	// Somebody reads the file before, one piece after the other: the kernel reads ahead in pieces of many pages, larger ones
+	// further on, of which only one as a whole is dropped.
+	const whole = 8 << 20
+	if err := unix.Ftruncate(f.buffered, whole); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := unix.Pwrite(f.direct, memory(t, whole), 0); n != whole || err != nil {
+		t.Fatal(n, err)
+	}
+	piece := make([]byte, 128<<10)
 	mem, got := memory(t, size), memory(t, size)
 	m := Mover{Mode: Shared, Kind: Disk, Sync: true}
-	for i, c := range [][2]int64{{0, size}, {4096, 8192}, {1, 100}, {5000, 70000}, {4096, 4097}, {0, 1}} {
+	for i, c := range [][2]int64{{0, size}, {4096, 8192}, {1, 100}, {5000, 70000}, {4096, 4097}, {0, 1}, {5<<20 + 1, 100}, {6<<20 + 4096, 8192}, {7<<20 - 1, 2}} {
 		off, n := c[0], c[1]
 		copy(mem, randomBytes(int(n) + i)[i:])
-		// Somebody has read the file before: what it reads now must not be that.
-		if _, err := unix.Pread(f.buffered, make([]byte, 4*size), 0); err != nil {
-			t.Fatal(err)
+		for at := int64(0); at < whole; at += int64(len(piece)) {
+			if _, err := unix.Pread(f.buffered, piece, at); err != nil {
+				t.Fatal(err)
+			}
 		}
 		wrote, _, err := m.Write(f, shm.OwnWindow(mem[:n]), 0, off)
 		if wrote != n || err != nil {

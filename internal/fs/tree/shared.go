@@ -11,9 +11,8 @@ type Sharing struct {
 	// Sync makes closing a file that was opened for writing sync it, even if the page cache had no part in it:
 	// without that, other hosts may not see what was written.
 	Sync bool
-	// Forget drops what the page cache has of n bytes of a descriptor (0: to its end), where it had to be used. It is set
-	// where Uncached is.
-	Forget func(fd int, off, n int64)
+	// Forget drops what the page cache has of a descriptor's file, where it had to be used. It is set where Uncached is.
+	Forget func(fd int)
 }
 
 // sectorBytes is the alignment of direct I/O.
@@ -31,7 +30,7 @@ func (h *Handle) Read(b []byte, off int64) (n int, err error) {
 		}
 	}
 	// The end of the file, or none that a direct read goes up to.
-	h.file.of.tree.sharing.Forget(h.file.fd, off+int64(n), int64(len(b)-n))
+	h.file.of.tree.sharing.Forget(h.file.fd)
 	rest, err := preadFull(h.file.fd, b[n:], off+int64(n))
 	return n + rest, err
 }
@@ -74,14 +73,9 @@ func (h *Handle) writeSome(b []byte, off int64, flags int) (n int, err error) {
 			return n, err
 		}
 	}
-	begin, size := off, int64(len(b))
-	if flags&unix.RWF_APPEND != 0 {
-		begin, size = 0, 0 // wherever that is: up to the end
-	}
-	forget := func() { sharing.Forget(h.file.fd, begin, size) }
-	forget() // what surrounds the bytes in their pages may be old
+	sharing.Forget(h.file.fd) // what surrounds the bytes in their pages may be old
 	n, err = unix.Pwritev2(h.file.fd, [][]byte{b}, off, flags)
-	forget()                     // but for what is not written back yet, as Publish does
+	sharing.Forget(h.file.fd)    // but for what is not written back yet, as Publish does
 	h.file.of.cached.Store(true) // now: another handle's Publish may have synced before the write
 	return n, err
 }
@@ -97,6 +91,6 @@ func (h *Handle) Publish() error {
 		h.file.of.cached.Store(true) // for the next that closes it
 		return err
 	}
-	sharing.Forget(h.file.fd, 0, 0)
+	sharing.Forget(h.file.fd)
 	return nil
 }
