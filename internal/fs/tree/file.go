@@ -39,7 +39,8 @@ type openFile struct {
 	verdicts map[verdictKey]verdict
 	epoch    int // counts changes of mode and owner: older verdicts are void
 
-	cached atomic.Bool // written through the page cache since Handle.Publish, see Sharing
+	cached     atomic.Bool // written through the page cache since Handle.Publish, see Sharing
+	publishing sync.Mutex  // who finds cached false knows that it is done
 
 	// plainUntil is the time, on the tree's clock, until which the file is taken to have no
 	// set-id bits that a write would clear.

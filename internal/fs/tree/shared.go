@@ -84,7 +84,12 @@ func (h *Handle) writeSome(b []byte, off int64, flags int) (n int, err error) {
 // the file.
 func (h *Handle) Publish() error {
 	sharing := &h.file.of.tree.sharing
-	if !sharing.Uncached || !h.Writes() || !h.file.of.cached.Swap(false) && !sharing.Sync {
+	if !sharing.Uncached || !h.Writes() {
+		return nil
+	}
+	h.file.of.publishing.Lock()
+	defer h.file.of.publishing.Unlock()
+	if !h.file.of.cached.Swap(false) && !sharing.Sync {
 		return nil
 	}
 	if err := h.Sync(true); err != nil {
