@@ -64,10 +64,10 @@ func dataStore(h host.Host, data string, want Sharing, log *slog.Logger) (store,
 	}
 	s.shared, s.sync = true, !s.fs.Visible
 	if s.fs.Name == host.GlusterFS {
-		if glusterWritesThrough(m.Point) {
+		if glusterWritesThrough(m) {
 			s.sync = false
 		} else {
-			attrs = append(attrs, "cure", "gluster volume set VOLUME performance.strict-o-direct on, then mount it again: writes need no sync any more")
+			attrs = append(attrs, "cure", "gluster volume set VOLUME performance.strict-o-direct on, then mount it again, as a whole: writes need no sync any more")
 		}
 	}
 	attrs = append(attrs, "sync", s.sync)
@@ -79,13 +79,20 @@ func dataStore(h host.Host, data string, want Sharing, log *slog.Logger) (store,
 	return s, nil
 }
 
-// glusterWritesThrough looks at the volume that is mounted at point, as its client shows it.
-func glusterWritesThrough(point string) bool {
-	f, err := os.Open(filepath.Join(point, ".meta/graphs/active/volfile"))
+// glusterWritesThrough looks at the volume that is mounted, as its client shows it in its root. In other directories, which
+// may be mounted, too, anybody can make files with these names.
+func glusterWritesThrough(m host.Mount) bool {
+	if m.Type != "fuse.glusterfs" || m.Root != "/" {
+		return false
+	}
+	f, err := os.OpenFile(filepath.Join(m.Point, ".meta/graphs/active/volfile"), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return false
+	}
 	const most = 1 << 20 // a volume of a thousand bricks has half of that
 	text, err := io.ReadAll(io.LimitReader(f, most))
 	return err == nil && len(text) < most && host.GlusterWritesThrough(string(text))

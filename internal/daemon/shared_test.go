@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
@@ -89,7 +92,8 @@ func TestSharedChangesModes(t *testing.T) {
 // A volume is known by what its client shows of it.
 func TestGlusterWritesThrough(t *testing.T) {
 	point := t.TempDir()
-	if glusterWritesThrough(point) {
+	volume := host.Mount{Point: point, Root: "/", Type: "fuse.glusterfs"}
+	if glusterWritesThrough(volume) {
 		t.Error("a mount that shows nothing is trusted")
 	}
 	dir := filepath.Join(point, ".meta/graphs/active")
@@ -105,8 +109,30 @@ func TestGlusterWritesThrough(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "volfile"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got := glusterWritesThrough(point); got != want {
+		if got := glusterWritesThrough(volume); got != want {
 			t.Errorf("%t for %.80q", got, text)
 		}
+	}
+
+	// A client can make such a file elsewhere.
+	file := filepath.Join(dir, "volfile")
+	if err := os.WriteFile(file, []byte("volume v\nend-volume\n"), 0o644); err != nil || !glusterWritesThrough(volume) {
+		t.Fatal("not believed: ", err)
+	}
+	part, other := volume, volume
+	part.Root, other.Type = "/a", "fuse.juicefs"
+	for _, m := range []host.Mount{part, other} {
+		if glusterWritesThrough(m) {
+			t.Errorf("a client's file is believed: %+v", m)
+		}
+	}
+	if err := os.Rename(file, file+"2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("volfile2", file); err != nil || glusterWritesThrough(volume) {
+		t.Error("a symbolic link is believed: ", err)
+	}
+	if err := errors.Join(os.Remove(file), unix.Mkfifo(file, 0o644)); err != nil || glusterWritesThrough(volume) {
+		t.Error("a FIFO is believed: ", err)
 	}
 }
