@@ -50,6 +50,10 @@ var fileSystems = [...]struct {
 	{"smb2", 0xfe534d42, FileSystem{"SMB", ManyHosts, false}},
 	{"9p", 0x01021997, FileSystem{"9P", ManyHosts, false}},
 	{"afs", 0x5346414f, FileSystem{"AFS", ManyHosts, false}},
+	{"afs", 0x6b414653, FileSystem{"AFS", ManyHosts, false}}, // the kernel's own
+	{"coda", 0x73757245, FileSystem{"Coda", ManyHosts, false}},
+	{"pvfs2", 0x20030528, FileSystem{"OrangeFS", ManyHosts, false}},
+	{"vboxsf", 0x786f4256, FileSystem{"a folder of VirtualBox's host", ManyHosts, false}},
 	{"wekafs", 0, FileSystem{"WekaFS", ManyHosts, false}},
 	{"gfs2", 0x01161970, FileSystem{"GFS2", ManyHosts, false}},
 	{"ocfs2", 0x7461636f, FileSystem{"OCFS2", ManyHosts, false}},
@@ -66,8 +70,9 @@ var fileSystems = [...]struct {
 }
 
 // Recognise returns the kind of a file system with a type of mountinfo and an f_type of statfs(2). Where the
-// two contradict each other, as they do if the mount is hidden, f_type holds. Without a type ("") or an f_type
-// (0) the other one decides. A kernel's own file system that is not known is taken for a local one.
+// two contradict each other, as they do if the mount is hidden, f_type holds, unless it is unknown and the type is one
+// of many hosts. Without a type ("") or an f_type (0) the other one decides. A kernel's own file system that is not
+// known is taken for a local one.
 func Recognise(kind string, magic int64) FileSystem {
 	isFUSE := kind == "fuse" || strings.HasPrefix(kind, "fuse.")
 	byMagic := FileSystem{Name: kind, Reach: OneHost, Visible: true}
@@ -80,14 +85,24 @@ func Recognise(kind string, magic int64) FileSystem {
 	if byMagic.Name == "" {
 		byMagic.Name = "a file system of unknown type"
 	}
+	var byType FileSystem
+	known := false // the magic
 	for _, f := range fileSystems {
-		agree := magic == 0 || f.magic == 0 || f.magic == magic
-		if kind != "" && agree && hasWord(f.types, kind) {
-			return f.FileSystem
+		if kind != "" && hasWord(f.types, kind) {
+			if magic == 0 || f.magic == 0 || f.magic == magic {
+				return f.FileSystem
+			}
+			byType = f.FileSystem
 		}
-		if magic != 0 && f.magic == magic && magic != fuseMagic {
-			byMagic = f.FileSystem
+		if magic != 0 && f.magic == magic {
+			known = true
+			if magic != fuseMagic {
+				byMagic = f.FileSystem
+			}
 		}
+	}
+	if !known && byType.Reach == ManyHosts {
+		return byType
 	}
 	return byMagic
 }

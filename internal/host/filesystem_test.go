@@ -66,6 +66,15 @@ func TestRecognise(t *testing.T) {
 		{"ext4", 0x6969, "NFS", ManyHosts},
 		{"newfs", 0x12345, "newfs", OneHost},
 		{"wekafs", 0x12345, "WekaFS", ManyHosts},
+		{"afs", 0x5346414f, "AFS", ManyHosts},
+		{"afs", 0x6b414653, "AFS", ManyHosts},
+		{"", 0x6b414653, "AFS", ManyHosts},
+		{"pvfs2", 0x20030528, "OrangeFS", ManyHosts},
+		{"vboxsf", 0x786f4256, "a folder of VirtualBox's host", ManyHosts},
+		{"coda", 0x73757245, "Coda", ManyHosts},
+		{"nfs4", 0x12345, "NFS", ManyHosts}, // what its f_type has become
+		{"nfs4", fuseMagic, "a FUSE file system", AnyHosts},
+		{"xfs", 0x12345, "xfs", OneHost},
 		{"", 0, "a file system of unknown type", OneHost},
 	} {
 		if got := Recognise(c.kind, c.magic); got.Name != c.want || got.Reach != c.reach {
