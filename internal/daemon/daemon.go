@@ -80,7 +80,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if err != nil {
 		return err
 	}
-	on, err := dataStore(host.Local(), data, c.Sharing, c.Log)
+	on, err := dataStore(host.Local(), data, c.Sharing, c.IO, c.Log)
 	if err != nil {
 		return err
 	}

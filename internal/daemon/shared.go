@@ -42,7 +42,7 @@ type store struct {
 }
 
 // dataStore looks at what a data directory, a path without symbolic links, is on, and logs what follows.
-func dataStore(h host.Host, data string, want Sharing, log *slog.Logger) (store, error) {
+func dataStore(h host.Host, data string, want Sharing, mode blockio.Mode, log *slog.Logger) (store, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(data, &st); err != nil {
 		return store{}, fmt.Errorf("data directory %s: %w", data, err)
@@ -52,15 +52,25 @@ func dataStore(h host.Host, data string, want Sharing, log *slog.Logger) (store,
 		log.Warn("the mounts cannot be read: a file system behind FUSE is not recognised", "err", err)
 	}
 	m, _ := host.Holding(mounts, data)
-	s := store{fs: host.Recognise(m.Type, int64(st.Type))}
-	attrs := []any{"data", data, "file system", s.fs.Name, "source", m.Source}
+	return serveOn(host.Recognise(m.Type, int64(st.Type)), m, want, mode, log.With("data", data)), nil
+}
+
+// serveOn decides how to serve a directory of a file system that is mounted.
+func serveOn(fs host.FileSystem, m host.Mount, want Sharing, mode blockio.Mode, log *slog.Logger) store {
+	s := store{fs: fs}
+	attrs := []any{"file system", s.fs.Name, "source", m.Source}
 	switch {
 	case want == SharingOff && s.fs.Reach != host.OneHost:
 		log.Warn("the data directory is served as this host's alone (--shared off): what other hosts change may be seen late or never", attrs...)
-		return s, nil
+		return s
 	case want != SharingOn && s.fs.Reach == host.OneHost:
 		log.Info("the data directory is this host's alone", attrs...)
-		return s, nil
+		return s
+	}
+	// Whoever asked for the page cache before --shared was there goes on.
+	if want == SharingAuto && s.fs.Reach == host.AnyHosts && mode == blockio.Buffered {
+		log.Warn("the data directory is served as this host's alone, because of --io buffered and though its file system is unknown: if other hosts change it, that may be seen late or never; say --shared on or off", attrs...)
+		return s
 	}
 	s.shared, s.sync = true, !s.fs.Visible
 	if s.fs.Name == host.GlusterFS {
@@ -73,10 +83,10 @@ func dataStore(h host.Host, data string, want Sharing, log *slog.Logger) (store,
 	attrs = append(attrs, "sync", s.sync)
 	if s.fs.Reach == host.AnyHosts && want == SharingAuto {
 		log.Warn("other hosts may change the data directory, for all that is known of its file system: no page cache is used; say --shared off if only this host does", attrs...)
-		return s, nil
+		return s
 	}
 	log.Info("other hosts may change the data directory: no page cache is used", attrs...)
-	return s, nil
+	return s
 }
 
 // glusterWritesThrough looks at the volume that is mounted, as its client shows it in its root. In other directories, which

@@ -52,9 +52,35 @@ func TestDataStore(t *testing.T) {
 		{distributed, SharingOff, false, false, "may be seen late or never"},
 	} {
 		var said bytes.Buffer
-		on, err := dataStore(mountedOn(t, dir, c.kind), dir, c.want, slog.New(slog.NewTextHandler(&said, nil)))
+		on, err := dataStore(mountedOn(t, dir, c.kind), dir, c.want, blockio.Auto, slog.New(slog.NewTextHandler(&said, nil)))
 		if err != nil || on.shared != c.shared || on.sync != c.sync || !strings.Contains(said.String(), c.says) {
 			t.Errorf("%s, %v: %+v, %v; said %s", c.kind, c.want, on, err, said.String())
+		}
+	}
+}
+
+// Whoever has --io buffered on a file system of which nothing is known goes on, and is told.
+func TestBufferedOnTheUnknown(t *testing.T) {
+	for _, c := range []struct {
+		reach   host.Reach
+		want    Sharing
+		mode    blockio.Mode
+		shared  bool
+		refused bool
+	}{
+		{host.AnyHosts, SharingAuto, blockio.Buffered, false, false},
+		{host.AnyHosts, SharingAuto, blockio.Auto, true, false},
+		{host.AnyHosts, SharingOn, blockio.Buffered, true, true},
+		{host.ManyHosts, SharingAuto, blockio.Buffered, true, true},
+	} {
+		var said bytes.Buffer
+		on := serveOn(host.FileSystem{Name: "fuse.own", Reach: c.reach}, host.Mount{}, c.want, c.mode, slog.New(slog.NewTextHandler(&said, nil)))
+		_, err := on.mover(c.mode, t.TempDir())
+		if on.shared != c.shared || (err != nil) != c.refused {
+			t.Errorf("%+v: %+v, %v", c, on, err)
+		}
+		if told := strings.Contains(said.String(), "level=WARN") && strings.Contains(said.String(), "because of --io buffered"); told != !c.shared {
+			t.Errorf("%+v: said %s", c, said.String())
 		}
 	}
 }

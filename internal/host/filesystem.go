@@ -66,6 +66,8 @@ var fileSystems = [...]struct {
 	{"tmpfs", 0x01021994, FileSystem{"tmpfs", OneHost, true}},
 	{"ramfs", 0x858458f6, FileSystem{"ramfs", OneHost, true}},
 	{"overlay", 0x794c7630, FileSystem{"overlay", OneHost, true}},
+	// What such a file system shows lies elsewhere on this host: its user knows if others change that.
+	{"fuse.fuse-overlayfs fuse.mergerfs fuse.gocryptfs fuse.bindfs fuse.unionfs", fuseMagic, FileSystem{"directories through FUSE", OneHost, false}},
 	{"fuseblk", fuseMagic, FileSystem{"a disk through FUSE", OneHost, true}},
 }
 

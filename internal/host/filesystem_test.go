@@ -66,6 +66,8 @@ func TestRecognise(t *testing.T) {
 		{"ext4", 0x6969, "NFS", ManyHosts},
 		{"newfs", 0x12345, "newfs", OneHost},
 		{"wekafs", 0x12345, "WekaFS", ManyHosts},
+		{"fuse.mergerfs", fuseMagic, "directories through FUSE", OneHost},
+		{"fuse.fuse-overlayfs", 0, "directories through FUSE", OneHost},
 		{"afs", 0x5346414f, "AFS", ManyHosts},
 		{"afs", 0x6b414653, "AFS", ManyHosts},
 		{"", 0x6b414653, "AFS", ManyHosts},
