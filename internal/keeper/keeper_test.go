@@ -528,8 +528,8 @@ func TestPairs(t *testing.T) {
 	k, err := New(opts)
 	must(t, err)
 	defer k.Close()
-	if kindOf(data) != inventory.Entry || kindOf(data+".metadata") != inventory.Entry {
-		t.Fatalf("%s is of kind %v", data, kindOf(data))
+	if kindOf(data) != inventory.Entry || kindOf(data+".metadata") != inventory.Side {
+		t.Fatalf("of kinds %v and %v", kindOf(data), kindOf(data+".metadata"))
 	}
 	must(t, k.inv.Scan(context.Background()))
 	k.Opened(keyOf(t, filepath.Join(opts.Dir, data)), FileKey{}, "")

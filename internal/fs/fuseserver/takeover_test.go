@@ -278,6 +278,8 @@ func TestRefusesALivingDaemonBeneathADeadOne(t *testing.T) {
 	w := newWorld(t, Options{})
 	daemontest.NeedRoot(t)
 	mountDead(t, w.dir, "dead")
+	until(t, "the living one says that the dead one hides it", func() bool { return strings.Contains(w.log.String(), "mounted over") })
+	w.log.forget()
 	_, err := New(w.tree, w.control, w.settings, w.dir, Options{Cluster: "two"})
 	if err == nil || !strings.Contains(err.Error(), "hf3fs.stage") {
 		t.Errorf("error %v", err)

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -28,6 +29,8 @@ type Dir struct {
 	fault func(Call) syscall.Errno // nil: there is none
 	hung  chan struct{}            // closed by Heal
 	hangs chan Call
+
+	opened atomic.Int64 // files and directories that are not released yet
 }
 
 // New mounts a directory until the test ends. Nothing is cached, so that each call is seen.
@@ -53,8 +56,12 @@ func New(t testing.TB) *Dir {
 	go server.Serve()
 	t.Cleanup(func() {
 		d.Heal()
+		end := time.Now().Add(time.Minute)
+		for d.opened.Load() > 0 && time.Now().Before(end) {
+			time.Sleep(time.Millisecond) // the kernel releases what was closed a little later, and not at all after an unmount
+		}
 		err := server.Unmount()
-		for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); err = server.Unmount() {
+		for ; err != nil && time.Now().Before(end); err = server.Unmount() {
 			time.Sleep(10 * time.Millisecond) // calls that hung are coming to their ends
 		}
 		if err != nil {
@@ -176,7 +183,7 @@ func (f *faulty) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, 
 	}
 	st := f.RawFileSystem.Create(cancel, in, name, out)
 	uncached(&out.OpenOut)
-	return st
+	return f.dir.count(st)
 }
 
 // uncached has the kernel ask for each read and write.
@@ -205,7 +212,7 @@ func (f *faulty) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	}
 	st := f.RawFileSystem.Open(cancel, in, out)
 	uncached(out)
-	return st
+	return f.dir.count(st)
 }
 
 func (f *faulty) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
@@ -240,7 +247,7 @@ func (f *faulty) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Open
 	if st := f.dir.on("opendir", ""); !st.Ok() {
 		return st
 	}
-	return f.RawFileSystem.OpenDir(cancel, in, out)
+	return f.dir.count(f.RawFileSystem.OpenDir(cancel, in, out))
 }
 
 func (f *faulty) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
@@ -248,4 +255,22 @@ func (f *faulty) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirE
 		return st
 	}
 	return f.RawFileSystem.ReadDir(cancel, in, out)
+}
+
+// count counts what has been opened with this result.
+func (d *Dir) count(st fuse.Status) fuse.Status {
+	if st.Ok() {
+		d.opened.Add(1)
+	}
+	return st
+}
+
+func (f *faulty) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
+	f.RawFileSystem.Release(cancel, in)
+	f.dir.opened.Add(-1)
+}
+
+func (f *faulty) ReleaseDir(in *fuse.ReleaseIn) {
+	f.RawFileSystem.ReleaseDir(in)
+	f.dir.opened.Add(-1)
 }
