@@ -54,7 +54,8 @@ const (
 	// no room is unknown.
 	mostChunks = 1 << 20
 	// mostIdle files that nobody uses stay until they are saved. Beyond, those are saved at once whose tables have no more
-	// chunks than mostAtOnce.
+	// chunks than mostAtOnce. Larger ones stay, as many as mostChunks lets there be: clients that open and close many files
+	// must not have a large table written for each time, nor make those of others unknown.
 	mostIdle   = 4096
 	mostAtOnce = 64
 )
@@ -275,23 +276,14 @@ func (s *Store) Release(f *File) {
 		return
 	}
 	s.mu.Lock()
-	last := f.refs == 1
-	if last && s.idle < mostIdle && s.active[f.key] == f {
+	// Where this use is the last, nobody else looks at its table.
+	if f.refs == 1 && s.active[f.key] == f && (s.idle < mostIdle || len(f.words) > mostAtOnce) {
 		f.refs = 0
 		s.idle++
 		s.mu.Unlock()
 		return
 	}
 	s.mu.Unlock()
-	if last {
-		// Clients that open and close many files must not have a large table written for each time.
-		f.mu.Lock()
-		if f.dirty && len(f.words) > mostAtOnce {
-			f.forget()
-			s.counters.forgotten.Add(1)
-		}
-		f.mu.Unlock()
-	}
 	s.put(f)
 }
 
