@@ -118,16 +118,25 @@ func random(rng *rand.Rand, n int64) []byte {
 // damage changes a byte on the disk, as far as the times of the file tell, which f has in use.
 func damage(t testing.TB, f *File, fd int, off int64) {
 	t.Helper()
+	unseen(t, f, fd, func() error {
+		b := []byte{0}
+		if _, err := unix.Pread(fd, b, off); err != nil {
+			return err
+		}
+		b[0] ^= 0x10
+		_, err := unix.Pwrite(fd, b, off)
+		return err
+	})
+}
+
+// unseen makes a change that the times of the file do not tell.
+func unseen(t testing.TB, f *File, fd int, change func() error) {
+	t.Helper()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		t.Fatal(err)
 	}
-	b := []byte{0}
-	if _, err := unix.Pread(fd, b, off); err != nil {
-		t.Fatal(err)
-	}
-	b[0] ^= 0x10
-	if _, err := unix.Pwrite(fd, b, off); err != nil {
+	if err := change(); err != nil {
 		t.Fatal(err)
 	}
 	times := []unix.Timespec{st.Atim, st.Mtim}

@@ -2,6 +2,9 @@ package integrity
 
 import (
 	"context"
+	"maps"
+	"math"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -38,9 +41,10 @@ func (c *Scrubber) File(ctx context.Context, fd, direct int, turn func(read, ver
 		return nil
 	}
 	defer c.store.Release(f)
+	chunks := f.chunks()
 	for off := int64(0); ctx.Err() == nil; off += scrubBytes {
 		var more bool
-		if off, more = nextData(fd, off); !more {
+		if off, more = f.nextPiece(chunks, fd, off); !more {
 			return nil
 		}
 		n, verified, err := c.piece(f, fd, direct, off, found)
@@ -57,17 +61,51 @@ func (c *Scrubber) File(ctx context.Context, fd, direct int, turn func(read, ver
 	return ctx.Err()
 }
 
-// nextData returns where the piece begins that has the first bytes from off on, and whether there are any: nobody is to wait
-// for the holes of a sparse file, whose sizes cost nothing. They have no sums, since whatever is written is no hole.
-func nextData(fd int, off int64) (at int64, more bool) {
+// nextPiece returns where the piece begins that has the first bytes from off on, and whether there are any: nobody is to wait
+// for the holes of a sparse file, whose sizes cost nothing. What is written is no hole, so a hole that has sums was
+// data, which the disk has lost: that is read. chunks are those of the file's table when the scrub began.
+func (f *File) nextPiece(chunks []int64, fd int, off int64) (at int64, more bool) {
 	data, err := unix.Seek(fd, off, unix.SEEK_DATA)
-	switch {
-	case err == unix.ENXIO:
-		return off, false
+	switch more = err != unix.ENXIO; {
+	case !more:
+		data = math.MaxInt64
 	case err != nil:
 		return off, true
 	}
+	if k, has := f.firstKnown(chunks, rangeOf(off), rangeOf(data)); has {
+		data, more = k*RangeBytes, true
+	}
+	if !more {
+		return off, false
+	}
 	return max(off, data/scrubBytes*scrubBytes), true
+}
+
+// chunks lists the chunks of the table, in order.
+func (f *File) chunks() []int64 {
+	f.mu.Lock()
+	all := slices.Collect(maps.Keys(f.words))
+	f.mu.Unlock()
+	slices.Sort(all)
+	return all
+}
+
+// firstKnown returns the first range with a sum from first on and before end, which lies in one of chunks or is the last.
+func (f *File) firstKnown(chunks []int64, first, end int64) (k int64, has bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if last := rangeOf(f.tail.end); f.tail.word != 0 && first <= last && last < end {
+		end, k, has = last, last, true
+	}
+	i, _ := slices.BinarySearch(chunks, first/chunkRanges)
+	for ; i < len(chunks) && chunks[i]*chunkRanges < end; i++ {
+		for k := max(first, chunks[i]*chunkRanges); k < min(end, (chunks[i]+1)*chunkRanges); k++ {
+			if f.words.get(k) != 0 {
+				return k, true
+			}
+		}
+	}
+	return k, has
 }
 
 // piece reads and compares what is at off.
