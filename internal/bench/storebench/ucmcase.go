@@ -63,11 +63,11 @@ func (b *bench) ucm(ctx context.Context, rep *Report) (err error) {
 		{WayLimited, []string{"--capacity", capacity}},
 		{WayLimitedNoSums, []string{"--capacity", capacity, "--checksums", "off"}},
 	} {
-		d, err := measure.StartDaemon(ctx, b.o.Binary, b.o.Scratch, b.o.IO, other.flags...)
-		if err != nil {
-			return err
+		d, failed := measure.StartDaemon(ctx, b.o.Binary, b.o.Scratch, b.o.IO, other.flags...)
+		if failed != nil {
+			return failed
 		}
-		defer func() { err = errors.Join(err, d.Stop()) }()
+		defer func() { err = errors.Join(err, d.Stop()) }() // the result, which nothing here may shadow
 		daemons = append(daemons, ucmDaemon{other.way, d})
 	}
 	for i, size := range b.o.ucmSizes() {
