@@ -16,10 +16,9 @@ import (
 // StartMetered is StartDaemon for a daemon whose metrics are read. It has a page service, at a socket that nobody
 // else looks for.
 func StartMetered(ctx context.Context, binary, scratch, mode string, flags ...string) (*Daemon, error) {
-	// Not below scratch: the path of a socket is short.
-	dir, err := os.MkdirTemp("", "kv3fs-bench-")
+	dir, err := newSocketDir() // not below scratch
 	if err != nil {
-		return nil, fmt.Errorf("bench: directory of a socket: %w", err)
+		return nil, err
 	}
 	socket := filepath.Join(dir, "pages")
 	d, err := startDaemon(ctx, binary, scratch, mode, "unix:"+socket, flags)

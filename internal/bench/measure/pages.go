@@ -21,7 +21,7 @@ type PageService struct {
 // StartPageService starts binary as a page service whose index is below data, which
 // stays, and returns when it listens.
 func StartPageService(ctx context.Context, binary, data string) (*PageService, error) {
-	dir, err := NewScratch("") // a socket's path must be short
+	dir, err := newSocketDir()
 	if err != nil {
 		return nil, err
 	}

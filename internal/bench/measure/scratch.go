@@ -17,3 +17,12 @@ func NewScratch(parent string) (string, error) {
 	}
 	return dir, nil
 }
+
+// newSocketDir is NewScratch for a socket, whose path may have no more than 107 bytes.
+func newSocketDir() (string, error) {
+	const most = 70 // which leaves enough for the names below it
+	if len(os.TempDir()) > most {
+		return NewScratch("/tmp")
+	}
+	return NewScratch("")
+}
