@@ -79,11 +79,11 @@ func TestFineTimesOnFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	fine := fineTimes(dir)
+	fine := FineTimes(dir)
 	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 		t.Fatal(err)
 	}
-	if full := fineTimes(dir); full != fine {
+	if full := FineTimes(dir); full != fine {
 		t.Errorf("fine times: %v, and %v once the disk is full", fine, full)
 	}
 }

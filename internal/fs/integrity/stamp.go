@@ -92,9 +92,9 @@ func inMemory(dir string) bool {
 // tickNs is more than the period of the coarse clock that file systems read, on any kernel.
 const tickNs = int64(20 * time.Millisecond)
 
-// fineTimes reports whether each change of a file in dir gets another time than the one before, if
+// FineTimes reports whether each change of a file in dir gets another time than the one before, if
 // that was looked at.
-func fineTimes(dir string) bool {
+func FineTimes(dir string) bool {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return false

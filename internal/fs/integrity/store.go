@@ -35,7 +35,7 @@ type Store struct {
 	pace logpace.Pace
 	// Any client can make doubtful files, of as many names as it likes, so these have no part in pace.
 	damaged, doubtful logpace.Pace
-	fine              bool // see fineTimes
+	fine              bool // see FineTimes
 	memory            bool // tmpfs
 	births            bool // inodes have times of birth; those of ext4 that have none have times of a second
 	boot              uint64
@@ -111,7 +111,7 @@ func Open(o Options) (*Store, error) {
 		s.boot ^= uint64(time.Now().UnixNano())
 	}
 	s.births = keepsBirths(o.Files)
-	s.fine = !o.Readonly && fineTimes(o.Files)
+	s.fine = !o.Readonly && FineTimes(o.Files)
 	return s, nil
 }
 

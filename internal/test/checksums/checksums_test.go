@@ -23,6 +23,7 @@ func TestServesNoDamage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rng := newRand(t)
 			d := daemontest.ServeWith(t, o)
+			needFineTimes(t, d.Data)
 			c := newClient(t, d.Mount)
 			defer c.close()
 			const files, size = 6, 3*rangeBytes + 4321

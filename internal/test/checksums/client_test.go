@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/internal/test/seed"
@@ -90,6 +91,15 @@ func (c *client) ringRead(f *os.File, off, n int64) ([]byte, error) {
 		c.t.Fatalf("a ring's read of %d bytes at %d of %s: %v", n, off, f.Name(), syscall.Errno(-got))
 	}
 	return c.iov.Bytes()[:got], nil
+}
+
+// needFineTimes skips a test of damage that nobody has read before: where two changes in a row may have the same time, such
+// damage cannot be told from a change.
+func needFineTimes(t *testing.T, dir string) {
+	t.Helper()
+	if !integrity.FineTimes(dir) {
+		t.Skipf("changes of files in %s do not each get a time of their own: Linux has that since 6.13, on most local file systems", dir)
+	}
 }
 
 func random(rng *rand.Rand, n int64) []byte {
