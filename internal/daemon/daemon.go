@@ -100,7 +100,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		return err
 	}
 	defer watch.end()
-	st, err := openAfterKilled(data, me, c.Log, open)
+	st, err := openAfterKilled(data, c.MountPoint, me, c.Log, open)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/host"
 )
 
 // A daemon that is killed while it tells the kernel that a name has changed may not end: the kernel waits there for the lock of
@@ -26,8 +27,9 @@ const (
 	killedTick = 20 * time.Millisecond
 )
 
-// openAfterKilled calls open, and once more where a daemon was killed that could not end by itself.
-func openAfterKilled(data string, me hostID, log *slog.Logger, open func(string, hostID, *slog.Logger) (*state, error)) (*state, error) {
+// openAfterKilled calls open, and once more where a daemon was killed that could not end by itself. mount is the mount
+// point, which both have.
+func openAfterKilled(data, mount string, me hostID, log *slog.Logger, open func(string, hostID, *slog.Logger) (*state, error)) (*state, error) {
 	st, err := open(data, me, log)
 	if !errors.Is(err, errServed) || me.Boot == "" {
 		return st, err
@@ -37,13 +39,17 @@ func openAfterKilled(data string, me hostID, log *slog.Logger, open func(string,
 	if !stuck {
 		return nil, err
 	}
-	hosts, _ := filepath.Glob(filepath.Join(top, hostsDir, "*"))
-	for _, dir := range hosts {
-		noted := (&state{dead: []string{dir}}).formerMounts(me.Boot)
-		if holder, err := os.ReadFile(filepath.Join(dir, "lock")); err != nil || len(noted) == 0 || !strings.HasPrefix(string(holder), strconv.Itoa(pid)+" on ") {
+	point, bad := mountPoint(mount)
+	if bad != nil {
+		return nil, bad
+	}
+	mounts, _ := host.Local().Mounts()
+	for _, m := range notedBy(filepath.Join(top, hostsDir), pid, me.Boot) {
+		if !isAt(mounts, m, point) {
+			log.Warn("a daemon that was killed waits for its own mount, which is not at this mount point: serve at the one that it had, or end its connection",
+				"pid", pid, "mount", point, "noted", fmt.Sprintf("/sys/fs/fuse/connections/%d", m.minor))
 			continue
 		}
-		m := noted[len(noted)-1] // its own is the last
 		log.Warn("a daemon that was killed waits for its own mount: ending its connection", "pid", pid, "connection", m.minor)
 		fuseserver.Abort(m.minor)
 	}
@@ -52,6 +58,29 @@ func openAfterKilled(data string, me hostID, log *slog.Logger, open func(string,
 		st, err = open(data, me, log)
 	}
 	return st, err
+}
+
+// notedBy returns the mounts that a process has noted last in one of the directories of hosts, which should be its own.
+func notedBy(hosts string, pid int, boot string) (all []formerMount) {
+	entries, _ := os.ReadDir(hosts)
+	for _, e := range entries {
+		dir := filepath.Join(hosts, e.Name())
+		noted := (&state{dead: []string{dir}}).formerMounts(boot)
+		holder, err := os.ReadFile(filepath.Join(dir, "lock"))
+		if err == nil && len(noted) > 0 && strings.HasPrefix(string(holder), strconv.Itoa(pid)+" on ") {
+			all = append(all, noted[len(noted)-1])
+		}
+	}
+	return all
+}
+
+// isAt reports whether a noted mount is a 3FS at a mount point. A daemon that is killed before it notes its own leaves an
+// earlier one's, whose number another file system behind FUSE may have by now.
+func isAt(mounts []host.Mount, m formerMount, point string) bool {
+	device := fmt.Sprintf("0:%d", m.minor)
+	return slices.ContainsFunc(mounts, func(at host.Mount) bool {
+		return at.Device == device && at.Type == host.HF3FSType && at.Point == point
+	})
 }
 
 // stuckDaemon reports whether the process that a lock's file names was killed, and has a thread that waits for the lock of
