@@ -74,8 +74,7 @@ func TestStopOverHungDirectory(t *testing.T) {
 			t.Fatal("the mount is there still")
 		}
 	}
+	// The process would have ended by now. Here the stop goes on, and the call is answered or cut off, whichever is first.
 	d.Heal()
-	if err := <-asked; err == nil {
-		t.Error("the call was answered by a daemon that has ended")
-	}
+	<-asked
 }
