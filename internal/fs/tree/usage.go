@@ -43,7 +43,8 @@ type Usage interface {
 	// Created says that there is a new file, or one more name of it.
 	Created(k, dir FileKey, name string, isDir bool)
 	// Removed says that a name is gone, while its inode is still held. last: no other is
-	// left, and once nobody has it open, it takes nothing. It may be said twice.
+	// left, and once nobody has it open, it takes nothing. It may be said twice, then with no
+	// directory and no name: the place may be another file's.
 	Removed(k, dir FileKey, name string, last bool)
 	// Renamed says that a file or directory has another place. The one that it replaced was
 	// Removed before.
@@ -216,9 +217,8 @@ func (t *Tree) useEnds(n *node, fd int) (closed func()) {
 		if st, err := statFD(fd); err == nil {
 			t.usage.Settle(k, 0, int64(st.Blocks))
 			if st.Nlink == 0 {
-				// It never had a name, or lost it while its use began.
-				dir, name := t.placeOf(n)
-				t.usage.Removed(k, dir, name, true)
+				// It never had a name, or lost it while its use began. Where it was there may be another file now.
+				t.usage.Removed(k, FileKey{}, "", true)
 			}
 		}
 		unlock()

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,6 +100,35 @@ func TestNamedAtTheEnd(t *testing.T) {
 	u.link = nil
 	tr.Forget(e.ID, 1)
 	u.Check(dir)
+}
+
+// removals is a Usage that notes the names that are gone.
+type removals struct {
+	*usagemodel.Model
+	names []string
+}
+
+func (u *removals) Removed(k, dir FileKey, name string, last bool) {
+	u.names = append(u.names, name)
+	u.Model.Removed(k, dir, name, last)
+}
+
+// Uses of a removed file say nothing of the one that has taken its place.
+func TestUsesOfARemovedFile(t *testing.T) {
+	u := &removals{Model: usagemodel.New(t)}
+	tr, _ := newTree(t, Options{Usage: u})
+	old, h := create(t, tr, RootID, "f", root, 0o644)
+	if err := tr.Unlink(RootID, "f"); err != nil {
+		t.Fatal(err)
+	}
+	_, other := create(t, tr, RootID, "f", root, 0o644)
+	defer other.Close()
+	u.names = nil
+	must(tr.Open(old.ID, root, unix.O_RDONLY)).Close()
+	h.Close()
+	if slices.Contains(u.names, "f") {
+		t.Errorf("uses of a file that was f before end, and these names are gone: %q", u.names)
+	}
 }
 
 // What Usage hears adds up to what is on the disk, whatever is done to the files.
