@@ -175,6 +175,7 @@ func (k *Keeper) begin() error {
 	if err := k.loadRules(); err != nil {
 		return err
 	}
+	k.findPageFiles()
 	if err := k.setCapacity(); err != nil {
 		return err
 	}
@@ -465,9 +466,8 @@ func (k *Keeper) Removed(key, dir FileKey, name string, last bool) {
 
 // Renamed says that a file or directory has another place.
 func (k *Keeper) Renamed(key, from FileKey, oldName string, to FileKey, newName string) {
-	_, isDir := k.inv.Directory(key)
 	k.inv.Renamed(key, from, oldName, to, newName)
-	k.vanished(from, oldName, isDir)
+	k.vanished(from, oldName, true)
 	k.changed()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
 	"github.com/kv3fs/kv3fs/internal/layout/classify"
@@ -102,21 +103,42 @@ func (k *Keeper) givePageFileUp(ctx context.Context, v *victim) {
 	k.Log.Warn("gave a page file up, since no other file may go; its keys were forgotten before", "file", v.path, "bytes", v.Bytes)
 }
 
-// vanished tells the page service of an entry that somebody else has removed or renamed.
-func (k *Keeper) vanished(dir FileKey, name string, isDir bool) {
+// findPageFiles has the inventory know the directories of page files and those above them, before anybody can change
+// them: until the first scan ends, it knows of no others.
+func (k *Keeper) findPageFiles() {
 	if k.PageFiles == nil {
 		return
 	}
-	if f := classify.Classify(name, classify.Context{}); !isDir && !isPageFile(&f) {
+	for _, dir := range k.PageFiles.Dirs() {
+		_, _ = k.inv.Find(dir) // one that is not there yet is made later
+	}
+}
+
+// vanished tells the page service of an entry that somebody else has removed or renamed.
+func (k *Keeper) vanished(dir FileKey, name string, renamed bool) {
+	if k.PageFiles == nil {
 		return
 	}
-	d, ok := k.inv.Directory(dir)
-	if !ok {
+	if f := classify.Classify(name, classify.Context{}); !isPageFile(&f) && !(renamed && k.leadsToPageFiles(name)) {
 		return
 	}
-	at, _ := k.inv.Path(d)
+	at, known := "", false
+	if d, ok := k.inv.Directory(dir); ok {
+		at, known = k.inv.Path(d)
+	}
+	if !known { // it may have been any of them
+		for _, dir := range k.PageFiles.Dirs() {
+			k.PageFiles.Vanished(dir)
+		}
+		return
+	}
 	at = path.Join(at, name)
 	if own := k.givingUp.Load(); own == nil || *own != at {
 		k.PageFiles.Vanished(at)
 	}
+}
+
+// leadsToPageFiles reports whether a directory of that name may be one of page files, or above one.
+func (k *Keeper) leadsToPageFiles(name string) bool {
+	return slices.ContainsFunc(k.PageFiles.Dirs(), func(dir string) bool { return slices.Contains(strings.Split(dir, "/"), name) })
 }
