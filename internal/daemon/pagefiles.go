@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -43,17 +44,20 @@ type pageFiles struct {
 
 	pace logpace.Pace
 
-	mu       sync.Mutex
-	vanished []string // paths whose keys are to be forgotten
-	wake     chan struct{}
+	mu   sync.Mutex
+	lost map[pageservice.Space]loss // whose keys are hidden, and to be forgotten
+	wake chan struct{}
 }
+
+// loss is how a page file was lost.
+type loss struct{ why, at string }
 
 // newPageFiles returns nil if no directory is given. tops are paths of the data directory and the mount.
 func newPageFiles(data string, tops []string, dirs []PageDir, log *slog.Logger) (*pageFiles, error) {
 	if len(dirs) == 0 {
 		return nil, nil
 	}
-	p := &pageFiles{data: data, namespaces: map[string]string{}, log: log, wake: make(chan struct{}, 1), leases: func() bool { return false }}
+	p := &pageFiles{data: data, namespaces: map[string]string{}, log: log, lost: map[pageservice.Space]loss{}, wake: make(chan struct{}, 1), leases: func() bool { return false }}
 	for _, d := range dirs {
 		dir := filepath.Clean(d.Dir)
 		for _, top := range tops {
@@ -136,13 +140,48 @@ func ownerOf(s pageservice.Space) (owner classify.Owner, rank int) {
 	return classify.SGLang, rank
 }
 
-// Vanished has the index forget what was in a page file, or in those of a directory, soon.
+// Vanished has nobody find the keys of what was in a page file, or in those of a directory, any more, and the index
+// forget them soon. Where no page service runs, the next one that starts looks for the files.
 func (p *pageFiles) Vanished(at string) {
-	if _, _, isOne := p.fileOf(at); !isOne && !slices.ContainsFunc(p.dirs, func(dir string) bool { return host.Within(dir, at) }) {
+	if x := p.index.Load(); x != nil {
+		p.hide(x, p.spacesAt(x, at), loss{"its page file was removed or renamed", at})
+	}
+}
+
+// spacesAt returns the spaces with pages in a file, or in those of a directory.
+func (p *pageFiles) spacesAt(x *index.Index, at string) (spaces []pageservice.Space) {
+	if namespace, file, isOne := p.fileOf(at); isOne {
+		return spacesOf(x, namespace, &file)
+	}
+	namespaces := map[string]bool{}
+	for _, dir := range p.dirs {
+		if host.Within(dir, at) {
+			namespaces[p.namespaces[dir]] = true
+		}
+	}
+	if len(namespaces) == 0 {
+		return nil
+	}
+	for s := range x.Ranks() {
+		if owner, _ := ownerOf(s); owner != classify.Unknown && namespaces[s.Namespace] {
+			spaces = append(spaces, s)
+		}
+	}
+	return spaces
+}
+
+// hide has nobody find the keys of spaces until they are forgotten.
+func (p *pageFiles) hide(x *index.Index, spaces []pageservice.Space, how loss) {
+	if len(spaces) == 0 {
 		return
 	}
+	for _, s := range spaces {
+		x.Hide(s)
+	}
 	p.mu.Lock()
-	p.vanished = append(p.vanished, at)
+	for _, s := range spaces {
+		p.lost[s] = how
+	}
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
@@ -150,7 +189,8 @@ func (p *pageFiles) Vanished(at string) {
 	}
 }
 
-// serve begins to forget what vanishes from an index, after what has vanished before. The caller ends it before it closes the index.
+// serve has nobody find the keys of files that went while no service ran, and begins to forget those and what vanishes from
+// then on. The caller ends it before it closes the index.
 func (p *pageFiles) serve(x *index.Index) (end func(), err error) {
 	if p == nil {
 		return func() {}, nil
@@ -158,13 +198,14 @@ func (p *pageFiles) serve(x *index.Index) (end func(), err error) {
 	if err := p.check(x); err != nil {
 		return nil, err
 	}
+	p.forgetLost(x)
 	p.index.Store(x)
 	stop, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for ended := false; !ended; {
 			var again <-chan time.Time
-			if p.forgetVanished(x) {
+			if p.forgetLost(x) {
 				again = time.After(tryAgain)
 			}
 			select {
@@ -174,7 +215,7 @@ func (p *pageFiles) serve(x *index.Index) (end func(), err error) {
 			case <-p.wake:
 			}
 		}
-		p.forgetVanished(x)
+		p.forgetLost(x)
 	}()
 	return func() {
 		close(stop)
@@ -186,53 +227,29 @@ func (p *pageFiles) serve(x *index.Index) (end func(), err error) {
 // tryAgain is how long after a failure to forget keys it is tried again.
 const tryAgain = time.Second
 
-// forgetVanished forgets the keys of what has vanished, and reports whether some are left.
-func (p *pageFiles) forgetVanished(x *index.Index) (again bool) {
+// forgetLost forgets the keys of what was lost, durably, and reports whether some are left.
+func (p *pageFiles) forgetLost(x *index.Index) (again bool) {
 	p.mu.Lock()
-	all := p.vanished
-	p.vanished = nil
+	all := maps.Clone(p.lost)
+	clear(p.lost)
 	p.mu.Unlock()
-	for i, at := range all {
-		if err := p.forgetPath(x, at); err != nil {
-			if more, now := p.pace.Log("vanished"); now {
-				p.log.Error("a page file was removed or renamed, and its keys cannot be forgotten yet: they are found in what takes its place", "path", at, "err", err, "more", more)
+	for s, how := range all {
+		if err := x.Clear(context.Background(), s); err != nil {
+			if more, now := p.pace.Log("kept"); now {
+				p.log.Error("keys cannot be forgotten yet: nobody finds them until a restart, but then they would be found in what takes the place of their page file", "namespace", s.Namespace, "set", s.Set, "why", how.why, "path", how.at, "err", err, "more", more)
 			}
 			p.mu.Lock()
-			p.vanished = append(p.vanished, all[i:]...)
+			p.lost[s] = how
 			p.mu.Unlock()
-			return true
+			again = true
+		} else if more, now := p.pace.Log("forgot"); now {
+			p.log.Warn("forgot the keys of a set: "+how.why, "namespace", s.Namespace, "set", s.Set, "path", how.at, "more", more)
 		}
 	}
-	return false
+	return again
 }
 
-// forgetPath forgets the keys of a page file that has gone, or of those below a directory.
-func (p *pageFiles) forgetPath(x *index.Index, at string) error {
-	var spaces []pageservice.Space
-	if namespace, file, isOne := p.fileOf(at); isOne {
-		spaces = spacesOf(x, namespace, &file)
-	} else {
-		for s := range x.Ranks() {
-			owner, _ := ownerOf(s)
-			if owner != classify.Unknown && slices.ContainsFunc(p.dirs, func(dir string) bool { return p.namespaces[dir] == s.Namespace && host.Within(dir, at) }) {
-				spaces = append(spaces, s)
-			}
-		}
-	}
-	return p.clear(x, spaces, "its page file was removed or renamed", at)
-}
-
-func (p *pageFiles) clear(x *index.Index, spaces []pageservice.Space, why, at string) error {
-	for _, s := range spaces {
-		if err := x.Clear(context.Background(), s); err != nil {
-			return err
-		}
-		p.log.Warn("forgot the keys of a set: "+why, "namespace", s.Namespace, "set", s.Set, "path", at)
-	}
-	return nil
-}
-
-// check forgets the keys of ranks whose files are gone, or have no bytes, when the service starts.
+// check hides the keys of ranks whose files are gone, or have no bytes, or cannot be looked at, when the service starts.
 func (p *pageFiles) check(x *index.Index) error {
 	states, err := x.Stat(context.Background())
 	if err != nil {
@@ -248,11 +265,14 @@ func (p *pageFiles) check(x *index.Index) error {
 				continue
 			}
 			there, err := p.hasFile(s.Space.Namespace, owner, r.Rank)
-			if err == nil && !there {
-				err = p.clear(x, []pageservice.Space{s.Space}, "the page file of a rank is gone or empty", fmt.Sprintf("rank %d", r.Rank))
-			}
 			if err != nil {
-				return fmt.Errorf("page files of namespace %q: %w", s.Space.Namespace, err)
+				if more, now := p.pace.Log("look"); now {
+					p.log.Error("cannot look for a page file: its keys are forgotten", "namespace", s.Space.Namespace, "rank", r.Rank, "err", err, "more", more)
+				}
+			}
+			if err != nil || !there {
+				p.hide(x, []pageservice.Space{s.Space}, loss{"the page file of a rank is gone or empty", fmt.Sprintf("rank %d", r.Rank)})
+				break
 			}
 		}
 	}
@@ -265,27 +285,65 @@ func (p *pageFiles) hasFile(namespace string, owner classify.Owner, rank int) (b
 		if of != namespace {
 			continue
 		}
-		entries, err := os.ReadDir(filepath.Join(p.data, dir))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return false, err
-		}
-		for _, e := range entries {
-			_, file, ok := p.fileOf(path.Join(dir, e.Name()))
-			if !ok || file.Owner != owner || file.Rank != rank {
-				continue
-			}
-			if has, err := hasBytes(filepath.Join(p.data, dir, e.Name())); err != nil || has {
-				return has, err
-			}
+		if has, err := p.hasFileIn(dir, owner, rank); err != nil || has {
+			return has, err
 		}
 	}
 	return false, nil
 }
 
+func (p *pageFiles) hasFileIn(dir string, owner classify.Owner, rank int) (bool, error) {
+	d, err := p.open(dir)
+	if err != nil || d == nil {
+		return false, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range names {
+		_, file, ok := p.fileOf(path.Join(dir, name))
+		if !ok || file.Owner != owner || file.Rank != rank {
+			continue
+		}
+		if has, err := hasBytes(int(d.Fd()), name); err != nil || has {
+			return has, err
+		}
+	}
+	return false, nil
+}
+
+// open opens one of the directories, or returns nil if there is none. Who owns the one above may have put anything
+// in its place, also a link to a file system that never answers.
+func (p *pageFiles) open(dir string) (*os.File, error) {
+	data, err := unix.Open(p.data, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", p.data, err)
+	}
+	defer unix.Close(data)
+	how := unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	}
+	for {
+		fd, err := unix.Openat2(data, dir, &how)
+		switch err {
+		case nil:
+			return os.NewFile(uintptr(fd), dir), nil
+		case unix.EINTR:
+		case unix.ENOENT, unix.ENOTDIR, unix.ELOOP, unix.EXDEV:
+			return nil, nil
+		default:
+			return nil, fmt.Errorf("directory of page files %s: %w", dir, err)
+		}
+	}
+}
+
 // hasBytes reports whether a file takes any blocks.
-func hasBytes(path string) (bool, error) {
+func hasBytes(dir int, name string) (bool, error) {
 	var st unix.Stat_t
-	err := unix.Lstat(path, &st)
+	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
 	}

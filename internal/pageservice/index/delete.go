@@ -112,6 +112,7 @@ func (x *Index) Clear(ctx context.Context, name pageservice.Space) error {
 		s.exclusive = false
 		if err == nil {
 			s.clear(x.now())
+			s.hidden = false
 		}
 	}, &record{kind: cleared})
 }

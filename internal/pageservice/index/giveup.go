@@ -53,6 +53,16 @@ func (x *Index) GiveUp(ctx context.Context, name pageservice.Space, rankID int) 
 	}, &record{kind: cleared})
 }
 
+// Hide has nobody find a key of a space from now on, until Clear: their pages have other bytes, or will have. It does
+// not wait for the disk, and a restart undoes it.
+func (x *Index) Hide(name pageservice.Space) {
+	if s := x.find(name); s != nil {
+		s.mu.Lock()
+		s.hidden = true
+		s.mu.Unlock()
+	}
+}
+
 // Ranks returns the ranks that are known, by space.
 func (x *Index) Ranks() map[pageservice.Space][]int {
 	ranks := map[pageservice.Space][]int{}

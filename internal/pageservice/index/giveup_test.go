@@ -98,3 +98,62 @@ func TestGiveUp(t *testing.T) {
 		t.Fatalf("%d keys are found after a restart", n)
 	}
 }
+
+// Hidden keys are not found until they are cleared, also if that fails first. Others that are stored later are.
+func TestHide(t *testing.T) {
+	var full error
+	b, err := openWith(t.TempDir(), journal.Options{Commit: func(commit func() error) error {
+		if full != nil {
+			return full
+		}
+		return commit()
+	}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	store := func(key string) {
+		t.Helper()
+		grants, err := b.Reserve(ctx, modelSpace, 0, []string{key}, true)
+		check(err)
+		_, err = b.Confirm(ctx, modelSpace, 0, []pageservice.Placed{{Key: key, Page: grants[0].Page}}, nil)
+		check(err)
+	}
+	want := func(key string, found bool) {
+		t.Helper()
+		there, err := b.Exists(ctx, modelSpace, []string{key})
+		check(err)
+		pages, err := b.Locate(ctx, modelSpace, 0, []string{key})
+		check(err)
+		list, err := b.List(ctx, modelSpace, "", 1)
+		check(err)
+		if there[0] != found || (pages[0] != pageservice.None) != found || len(list) > 0 && list[0].Complete != found {
+			t.Fatalf("%s: there %v, page %v, listed %v; want %t", key, there, pages, list, found)
+		}
+	}
+	_, err = b.Initialize(ctx, modelSpace, 0, pageservice.RankOptions{NumPages: 4})
+	check(err)
+	store("a")
+	want("a", true)
+	b.Hide(modelSpace)
+	b.Hide(pageservice.Space{Namespace: "none"})
+	want("a", false)
+	store("b")
+	want("b", false)
+	full = errors.New("disk full")
+	if err := b.Clear(ctx, modelSpace); !errors.Is(err, pageservice.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	want("a", false)
+	full = nil
+	check(b.Clear(ctx, modelSpace))
+	want("a", false)
+	store("c")
+	want("c", true)
+}

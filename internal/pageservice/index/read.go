@@ -93,6 +93,9 @@ func (s *space) noteAlive(ctx context.Context, rankID int) error {
 // leaseVisible leases the visible keys of a batch, and calls each for them. The caller holds the
 // lock for reading.
 func (s *space) leaseVisible(keys *batch, now, leaseUntil int64, each func(i int, id uint32)) (n int) {
+	if s.hidden {
+		return 0
+	}
 	keys.lookUp(s)
 	for i, id := range keys.ids {
 		if id == none {

@@ -31,6 +31,8 @@ type space struct {
 
 	nComplete int64 // keys that all needed ranks have
 
+	hidden bool // no key is found until all are cleared
+
 	inflight  int           // changes that are being logged
 	exclusive bool          // one change excludes all others, which wait
 	settled   chan struct{} // closed when a change has ended

@@ -110,7 +110,7 @@ func (x *Index) List(ctx context.Context, name pageservice.Space, after string, 
 		entry := pageservice.Entry{
 			Key:      e.key,
 			Pages:    map[int]int64{},
-			Complete: e.visible(),
+			Complete: e.visible() && !s.hidden,
 			Idle:     time.Duration(now - e.lastUse.Load()),
 			Lease:    time.Duration(max(0, e.leaseUntil.Load()+x.quarantine()-now)),
 		}
