@@ -424,6 +424,7 @@ func TestBadRequests(t *testing.T) {
 		{http.MethodPost, "usage", `{"value":{"path":"a\u0000b"}}`, "invalid argument"},
 		{http.MethodPost, "evict", `{"value":{"patterns":["/etc"]}}`, "relative to the data directory"},
 		{http.MethodPost, "evict", `{"value":{"patterns":["[","../x"]}}`, "syntax error"},
+		{http.MethodPost, "evict", `{"value":{"patterns":["x"],"younger_than":5}}`, "of another version than this command"},
 		{http.MethodPost, "list", `{"value":{"sort":"x"}}`, "no order"},
 		{http.MethodPost, "list", `{"value":{"sort":"bytes","most":1000000000}}`, "at most"},
 		{http.MethodGet, "state", "", "Method Not Allowed"},

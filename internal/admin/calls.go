@@ -78,20 +78,30 @@ type (
 	}
 )
 
-// call makes a do of a function that takes a request of a type.
+// call makes a do of a function that takes a request of a type. A field that it does not know may be what narrows the
+// request, so it is an error.
 func call[R any](fn func(ctx context.Context, r R, send func(any) error) error) do {
 	return func(ctx context.Context, request *message, send func(any) error) error {
 		var r R
-		if err := request.decode(&r); err != nil {
-			return err
+		if err := request.decodeAll(&r); err != nil {
+			return fmt.Errorf("the daemon does not understand the request, perhaps because it is of another version than this command: %w", err)
 		}
 		return fn(ctx, r, send)
 	}
 }
 
+// chosen returns the name of a call that is narrowed by what an older daemon does not know, and overlooks: it would remove or
+// pin everything. It knows no such name either, and says so.
+func chosen(name string, narrowed bool) string {
+	if narrowed {
+		return name + "-chosen"
+	}
+	return name
+}
+
 // callsOf returns the calls by name.
 func callsOf(k Keeper) map[string]do {
-	return map[string]do{
+	calls := map[string]do{
 		"state": call(func(_ context.Context, _ none, send func(any) error) error { return send(k.State()) }),
 		"curve": call(func(_ context.Context, _ none, send func(any) error) error { return send(curveOf(k)) }),
 		"usage": call(func(ctx context.Context, r usageRequest, send func(any) error) error {
@@ -139,6 +149,10 @@ func callsOf(k Keeper) map[string]do {
 			return each(r.Patterns, func(text string) error { return unpin(k, keeper.Pin{Pattern: text, Origin: r.Origin}) })
 		}),
 	}
+	for _, name := range []string{"evict", "pin", "unpin"} {
+		calls[chosen(name, true)] = calls[name]
+	}
+	return calls
 }
 
 func curveOf(k Keeper) Curve {

@@ -133,7 +133,7 @@ func ask[V any](ctx context.Context, c *Client, name string, request any, fn fun
 	switch answer.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound:
-		return fmt.Errorf("the daemon at %s knows no %q: it is of another version than this command", c.path, name)
+		return fmt.Errorf("the daemon at %s knows no %q: it is of another version than this command; restart it with this version", c.path, name)
 	default:
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, lineBytes))
 		return fmt.Errorf("the daemon at %s: %s", c.path, strings.TrimSpace(string(text)))
@@ -232,7 +232,7 @@ func (c *Client) Total(ctx context.Context, s keeper.Selection) (keeper.Total, e
 
 // Evict removes the files of a selection that may go, and calls fn with each.
 func (c *Client) Evict(ctx context.Context, s keeper.Selection, dryRun bool, fn func(keeper.Removal) error) error {
-	return values(ctx, c, "evict", evictRequest{s, dryRun}, fn)
+	return values(ctx, c, chosen("evict", s.Narrows()), evictRequest{s, dryRun}, fn)
 }
 
 // Quotas returns all quotas.
@@ -267,10 +267,10 @@ func (c *Client) Pins(ctx context.Context) ([]keeper.Pin, error) {
 
 // Pin keeps what patterns match, of an origin.
 func (c *Client) Pin(ctx context.Context, patterns []string, of keeper.Origin) error {
-	return nothing(ctx, c, "pin", pinsRequest{patterns, of})
+	return nothing(ctx, c, chosen("pin", of != keeper.Origin{}), pinsRequest{patterns, of})
 }
 
 // Unpin ends such pins.
 func (c *Client) Unpin(ctx context.Context, patterns []string, of keeper.Origin) error {
-	return nothing(ctx, c, "unpin", pinsRequest{patterns, of})
+	return nothing(ctx, c, chosen("unpin", of != keeper.Origin{}), pinsRequest{patterns, of})
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -29,12 +30,21 @@ func line(m message) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// decode reads the value of a message.
-func (m *message) decode(v any) error {
+// decode reads the value of a message, as far as v has fields for it.
+func (m *message) decode(v any) error { return m.read(json.NewDecoder(bytes.NewReader(m.Value)), v) }
+
+// decodeAll is decode for a v that must have a field for all that is there.
+func (m *message) decodeAll(v any) error {
+	d := json.NewDecoder(bytes.NewReader(m.Value))
+	d.DisallowUnknownFields()
+	return m.read(d, v)
+}
+
+func (m *message) read(d *json.Decoder, v any) error {
 	if len(m.Value) == 0 {
 		return fmt.Errorf("a message without a value")
 	}
-	if err := json.Unmarshal(m.Value, v); err != nil {
+	if err := d.Decode(v); err != nil {
 		return err
 	}
 	return exactjson.Restore(v, m.NotUTF8)

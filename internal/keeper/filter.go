@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -42,6 +43,14 @@ type Filter struct {
 	UsesAtLeast   int           `json:"uses_at_least,omitempty"`
 	UsesAtMost    *int          `json:"uses_at_most,omitempty"`
 }
+
+// Narrows reports whether there may be files that the filter does not ask for.
+func (f *Filter) Narrows() bool {
+	return f.Origin != Origin{} || f.UnusedAtLeast != 0 || f.UnusedAtMost != 0 || f.UsesAtLeast != 0 || f.UsesAtMost != nil && *f.UsesAtMost < mostUses
+}
+
+// mostUses is the number of uses beyond which none is counted.
+const mostUses = math.MaxUint8
 
 // check returns an error for what no file can be.
 func (f *Filter) check() error {
