@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -680,6 +681,20 @@ func TestDamagedRules(t *testing.T) {
 			t.Fatalf("%q is accepted", good[:cut])
 		} else if !strings.Contains(err.Error(), path) {
 			t.Fatalf("the error names no file: %v", err)
+		}
+	}
+}
+
+// What is wrong in the file of the rules is told from a disk that fails: only that is worth another try.
+func TestDamageIsNoErrno(t *testing.T) {
+	for _, text := range []string{
+		`{"version":2,"quotas":[{"path":"\"a\"","bytes":1048576,"moving_to":"\"b\""}]}`,
+		`{"version":2,"quotas":[{"path":"\"a\"","bytes":1048576,"inode":7}]}`,
+		`{"version":1,"quotas":[{"path":"\"a\"","bytes":1048576,"moving_to":"\"b\"","inode":7}]}`,
+	} {
+		var errno syscall.Errno
+		if _, err := decodeRules([]byte(text)); err == nil || errors.As(err, &errno) || !strings.Contains(err.Error(), "quota of") {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

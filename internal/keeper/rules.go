@@ -1,7 +1,6 @@
 package keeper
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,7 +83,10 @@ type ttlLine struct {
 	Seconds int64  `json:"seconds"`
 }
 
-// decodeRules reads the file of the rules. It accepts only what encode writes.
+// It is no errno: those are of calls to the disk, which are tried again.
+var errMoving = errors.New("it has one of the two without the other, or is of a later version")
+
+// decodeRules reads the file of the rules. It accepts only what encode writes, and no error of it is an errno.
 func decodeRules(b []byte) (rules, error) {
 	var file rulesFile
 	d := json.NewDecoder(strings.NewReader(string(b)))
@@ -116,8 +118,11 @@ func decodeRules(b []byte) (rules, error) {
 				err = checkQuota(one.moving, q.Bytes)
 			}
 		}
-		if err != nil || (q.Moving == "") != (q.Inode == 0) || q.Moving != "" && file.Version < laterVersion {
-			return rules{}, fmt.Errorf("quota of %s, which moves to %s as inode %d: %w", q.Path, q.Moving, q.Inode, cmp.Or[error](err, unix.EINVAL))
+		if err == nil && ((q.Moving == "") != (q.Inode == 0) || q.Moving != "" && file.Version < laterVersion) {
+			err = errMoving
+		}
+		if err != nil {
+			return rules{}, fmt.Errorf("quota of %s, which moves to %s as inode %d: %w", q.Path, q.Moving, q.Inode, err)
 		}
 		r.quotas = append(r.quotas, one)
 	}
