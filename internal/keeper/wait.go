@@ -13,6 +13,7 @@ import (
 // waiter is a reservation that found no room.
 type waiter struct {
 	key      FileKey
+	moves    bool // it is a move, for which others in the mount may wait: it waits for files to go, and for nothing else
 	claim    func(overtake bool) (refused *inventory.Directory)
 	deadline time.Time
 	since    time.Time
@@ -42,7 +43,7 @@ func (k *Keeper) Reserve(key FileKey, n int64, deadline time.Time, cancel <-chan
 // now. It returns what ends the claim, once Renamed or Created were told. Errors are those of Reserve.
 func (k *Keeper) Move(key, to FileKey, newName string, replaced FileKey, deadline time.Time, cancel <-chan struct{}) (end func(), err error) {
 	var in *inventory.Incoming
-	w := &waiter{key: key, claim: func(overtake bool) (refused *inventory.Directory) {
+	w := &waiter{key: key, moves: true, claim: func(overtake bool) (refused *inventory.Directory) {
 		in, refused = k.inv.ClaimMove(key, to, replaced, overtake)
 		return refused
 	}}
@@ -195,16 +196,14 @@ const busyPatience = 2 * time.Second
 
 // failWaiters ends the waiting at a limit, from which no more files may go now, of those whose deadline
 // is over before one may. While others write there, what they do not use of their
-// reservations makes room.
+// reservations makes room. Moves end in any case.
 func (k *Keeper) failWaiters(d *inventory.Directory, out *outcome) {
 	after := out.young
 	k.waitMu.Lock()
 	defer k.waitMu.Unlock()
-	if d.Claimed()-d.Bytes()-d.Believed() > 0 {
-		return
-	}
+	reserved := d.Claimed()-d.Bytes()-d.Believed() > 0
 	for _, w := range slices.Clone(k.queues[d]) {
-		if k.mayHope(w, out) {
+		if !w.moves && (reserved || k.mayHope(w, out)) {
 			continue
 		}
 		k.leaveLocked(w)

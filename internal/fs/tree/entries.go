@@ -138,7 +138,7 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, may func
 			if err != nil {
 				return err
 			}
-			return t.moveIn(d, name, of, nil, func() error {
+			return t.moveIn(d, name, of, nil, time.Now().Add(renamePatience), func() error {
 				// For a file without a name this one becomes its place, so it must not be
 				// doubted because of a rename elsewhere.
 				defer t.moves.exclude()()
@@ -431,13 +431,17 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 	}
 	src, dst := place{from, name}, place{to, newName}
 	return t.inDir(from, func(fromFD int) error {
-		return t.growDir(to, func(toFD int) error {
+		deadline := time.Now().Add(entryPatience)
+		if from != to {
+			deadline = time.Now().Add(renamePatience)
+		}
+		return t.growDirBy(to, deadline, func(toFD int) error {
 			if may != nil {
 				if err := may(fromFD, toFD); err != nil {
 					return err
 				}
 			}
-			return t.renameIn(src, fromFD, dst, toFD, flags, func() error {
+			return t.renameIn(src, fromFD, dst, toFD, flags, deadline, func() error {
 				return as(src, fromFD, dst, toFD, func() error { return t.renameAt(src, fromFD, dst, toFD, flags) })
 			})
 		})

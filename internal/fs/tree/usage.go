@@ -64,6 +64,9 @@ const (
 	// entryPatience bounds how long the making of an entry waits for room, where there is not
 	// even that for entries. The kernel holds the directory's lock meanwhile.
 	entryPatience = 2 * time.Second
+	// renamePatience bounds how long a rename from one directory to another waits for room in all, or a link. The kernel keeps
+	// all other such renames in the mount waiting meanwhile, so it is what removing some files takes on a slow disk, and no more.
+	renamePatience = 500 * time.Millisecond
 	// writePatience is the same for a write through the mount.
 	writePatience = 30 * time.Second
 )
@@ -102,11 +105,16 @@ func (t *Tree) accountFD(k identity, reserved int64, fd int) {
 
 // growDir is inDir for a change that may make the directory larger. It waits for room.
 func (t *Tree) growDir(d *node, fn func(fd int) error) error {
+	return t.growDirBy(d, time.Now().Add(entryPatience), fn)
+}
+
+// growDirBy is growDir that waits until a deadline.
+func (t *Tree) growDirBy(d *node, deadline time.Time, fn func(fd int) error) error {
 	if !t.counts(d.key) {
 		return t.inDir(d, fn)
 	}
 	k := keyOf(d.key)
-	if err := t.usage.Reserve(k, entryBytes, time.Now().Add(entryPatience), nil); err != nil {
+	if err := t.usage.Reserve(k, entryBytes, deadline, nil); err != nil {
 		return err
 	}
 	settled := false
@@ -139,7 +147,7 @@ func (t *Tree) growBy(n *node, fd int, bytes int64, fn func() error) error {
 
 // moveIn runs fn, which gives the inode of st the place newName in the directory to, once there is room for it there.
 // The caller is in no move: what makes room is one. replaced is the status of what it replaces, or nil.
-func (t *Tree) moveIn(to *node, newName string, st, replaced *unix.Statx_t, fn func() error) error {
+func (t *Tree) moveIn(to *node, newName string, st, replaced *unix.Statx_t, deadline time.Time, fn func() error) error {
 	if !t.countsKind(st) {
 		return fn()
 	}
@@ -147,7 +155,7 @@ func (t *Tree) moveIn(to *node, newName string, st, replaced *unix.Statx_t, fn f
 	if replaced != nil && t.countsKind(replaced) {
 		instead = keyOf(t.identityOf(replaced))
 	}
-	end, err := t.usage.Move(keyOf(t.identityOf(st)), keyOf(to.key), newName, instead, time.Now().Add(entryPatience), nil)
+	end, err := t.usage.Move(keyOf(t.identityOf(st)), keyOf(to.key), newName, instead, deadline, nil)
 	if err != nil {
 		return err
 	}
@@ -156,7 +164,7 @@ func (t *Tree) moveIn(to *node, newName string, st, replaced *unix.Statx_t, fn f
 }
 
 // renameIn is moveIn for a rename, of flags as for renameat2(2). What the rename itself finds wrong costs no room.
-func (t *Tree) renameIn(from place, fromFD int, to place, toFD int, flags uint32, fn func() error) error {
+func (t *Tree) renameIn(from place, fromFD int, to place, toFD int, flags uint32, deadline time.Time, fn func() error) error {
 	if t.usage == nil {
 		return fn()
 	}
@@ -167,15 +175,15 @@ func (t *Tree) renameIn(from place, fromFD int, to place, toFD int, flags uint32
 	victim, err := statAt(toFD, to.name)
 	switch {
 	case err != nil && flags != unix.RENAME_EXCHANGE:
-		return t.moveIn(to.parent, to.name, &source, nil, fn)
+		return t.moveIn(to.parent, to.name, &source, nil, deadline, fn)
 	case err != nil, flags == unix.RENAME_NOREPLACE, t.identityOf(&victim) == t.identityOf(&source):
 		return fn()
 	case flags == unix.RENAME_EXCHANGE:
-		return t.moveIn(to.parent, to.name, &source, &victim, func() error {
-			return t.moveIn(from.parent, from.name, &victim, &source, fn)
+		return t.moveIn(to.parent, to.name, &source, &victim, deadline, func() error {
+			return t.moveIn(from.parent, from.name, &victim, &source, deadline, fn)
 		})
 	}
-	return t.moveIn(to.parent, to.name, &source, &victim, fn)
+	return t.moveIn(to.parent, to.name, &source, &victim, deadline, fn)
 }
 
 // created says that name in d is a new file or directory, or one more name of a file. st is its
