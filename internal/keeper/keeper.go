@@ -122,8 +122,9 @@ type Keeper struct {
 	wall    *wallClock
 	pace    logpace.Pace
 
-	rulesMu    sync.Mutex // taken before waitMu
-	rules      rules      // what slices of pins and TTLs hold is never changed in place
+	savingMu   sync.Mutex // held by who changes rules that are saved, until they are; taken before rulesMu
+	rulesMu    sync.Mutex // never held during I/O: eviction takes it for each file; taken before waitMu
+	rules      rules      // what its slices hold is never changed in place
 	rulesStale bool       // what is saved of them is out of date
 
 	waitMu       sync.Mutex
@@ -322,9 +323,9 @@ func (k *Keeper) look() {
 		k.Log.Warn("the wall clock was set; for a grace period, files count as young by the time before and after", "step", step)
 	}
 	if k.findQuotas() {
-		k.rulesMu.Lock()
-		err := k.saveRulesLocked()
-		k.rulesMu.Unlock()
+		k.savingMu.Lock()
+		err := k.saveRules()
+		k.savingMu.Unlock()
 		if err != nil {
 			k.complain("rules", "cannot save the new path of a directory with a quota", "error", err)
 		}

@@ -59,6 +59,7 @@ type quota struct {
 	// While the directory is being moved: to where, and its inode. A crash leaves it in one of the two places.
 	moving string
 	inode  uint64
+	move   *quotasMoving // the one that said so last
 }
 
 // rulesFile is the file of the rules. Names are bytes, not text, so they are quoted as Go
@@ -289,18 +290,26 @@ func HasRules(stateDir string) (bool, error) {
 	return len(r.quotas)+len(r.pins)+len(r.ttls) > 0, err
 }
 
-// saveRulesLocked keeps the rules. A directory that was moved keeps its quota.
-func (k *Keeper) saveRulesLocked() error {
+// saveRules keeps the rules. A directory that was moved keeps its quota. The caller holds savingMu, so no older text takes the
+// place of a newer one.
+func (k *Keeper) saveRules() error {
+	k.rulesMu.Lock()
 	k.followQuotasLocked()
+	stale := k.rulesStale
+	k.rulesStale = false
 	b, err := k.rules.encode()
-	if err != nil {
-		return err
+	k.rulesMu.Unlock()
+	if err == nil {
+		err = replace(k.StateDir, rulesName, func(w io.Writer) error {
+			_, err := w.Write(b)
+			return err
+		})
 	}
-	err = replace(k.StateDir, rulesName, func(w io.Writer) error {
-		_, err := w.Write(b)
-		return err
-	})
-	k.rulesStale = k.rulesStale && err != nil
+	if err != nil && stale {
+		k.rulesMu.Lock()
+		k.rulesStale = true
+		k.rulesMu.Unlock()
+	}
 	return err
 }
 
@@ -349,48 +358,35 @@ func (k *Keeper) SetQuota(dir string, bytes int64) error {
 	if err != nil {
 		return fmt.Errorf("quota of %q: %w", dir, err)
 	}
-	k.rulesMu.Lock()
-	defer k.rulesMu.Unlock()
-	k.followQuotasLocked()
-	before := slices.Clone(k.rules.quotas)
-	k.rules.quotas = slices.DeleteFunc(k.rules.quotas, func(q *quota) bool { return q.path == dir || q.dir == d })
-	if len(k.rules.quotas) >= mostRules {
-		k.rules.quotas = before
-		return fmt.Errorf("quota of %q: there are %d quotas already: %w", dir, mostRules, unix.ENOSPC)
-	}
-	k.rules.quotas = append(k.rules.quotas, &quota{path: dir, bytes: bytes, dir: d})
-	if err := k.saveRulesLocked(); err != nil {
-		k.rules.quotas = before
-		return err
-	}
-	d.SetLimit(bytes)
-	k.wake()
-	k.kickNow()
-	return nil
+	return k.change(func(r *rules) error {
+		k.followQuotasLocked()
+		r.quotas = slices.DeleteFunc(slices.Clone(r.quotas), func(q *quota) bool { return q.path == dir || q.dir == d })
+		if len(r.quotas) >= mostRules {
+			return fmt.Errorf("quota of %q: there are %d quotas already: %w", dir, mostRules, unix.ENOSPC)
+		}
+		r.quotas = append(r.quotas, &quota{path: dir, bytes: bytes, dir: d})
+		return nil
+	}, func() { d.SetLimit(bytes) })
 }
 
 // RemoveQuota ends the quota of a directory. ENOENT: it has none.
 func (k *Keeper) RemoveQuota(dir string) error {
 	dir = path.Clean(dir)
-	k.rulesMu.Lock()
-	defer k.rulesMu.Unlock()
-	k.followQuotasLocked()
-	i := slices.IndexFunc(k.rules.quotas, func(q *quota) bool { return q.path == dir })
-	if i < 0 {
-		return fmt.Errorf("quota of %q: %w", dir, unix.ENOENT)
-	}
-	q := k.rules.quotas[i]
-	before := slices.Clone(k.rules.quotas)
-	k.rules.quotas = slices.Delete(k.rules.quotas, i, i+1)
-	if err := k.saveRulesLocked(); err != nil {
-		k.rules.quotas = before
-		return err
-	}
-	if q.dir != nil {
-		q.dir.SetLimit(inventory.Unlimited)
-	}
-	k.wake()
-	return nil
+	var q *quota
+	return k.change(func(r *rules) error {
+		k.followQuotasLocked()
+		i := slices.IndexFunc(r.quotas, func(q *quota) bool { return q.path == dir })
+		if i < 0 {
+			return fmt.Errorf("quota of %q: %w", dir, unix.ENOENT)
+		}
+		q = r.quotas[i]
+		r.quotas = slices.Delete(slices.Clone(r.quotas), i, i+1)
+		return nil
+	}, func() {
+		if q.dir != nil {
+			q.dir.SetLimit(inventory.Unlimited)
+		}
+	})
 }
 
 // Quotas returns all quotas, in the order of their paths.
@@ -424,7 +420,7 @@ func (k *Keeper) AddPin(p Pin) error {
 		}
 		r.pins = append(slices.Clone(r.pins), p)
 		return nil
-	})
+	}, nil)
 }
 
 // RemovePin ends what AddPin began.
@@ -436,7 +432,7 @@ func (k *Keeper) RemovePin(p Pin) error {
 		}
 		r.pins = slices.Delete(slices.Clone(r.pins), i, i+1)
 		return nil
-	})
+	}, nil)
 }
 
 // Pins returns all pins.
@@ -464,7 +460,7 @@ func (k *Keeper) SetTTL(pattern string, unused time.Duration) error {
 		}
 		r.ttls = append(r.ttls, TTL{pattern, unused.Truncate(time.Second)})
 		return nil
-	})
+	}, nil)
 }
 
 // TTLs returns all TTLs.
@@ -474,19 +470,34 @@ func (k *Keeper) TTLs() []TTL {
 	return slices.Clone(k.rules.ttls)
 }
 
-// change changes pins or TTLs and keeps the change, or leaves all as it was.
-func (k *Keeper) change(fn func(*rules) error) error {
+// change changes rules and keeps the change, and then calls kept with rulesMu held, unless it is nil; or it leaves all as it was.
+// fn is called with rulesMu held, and changes slices to new ones.
+func (k *Keeper) change(fn func(*rules) error, kept func()) error {
+	k.savingMu.Lock()
+	defer k.savingMu.Unlock()
 	k.rulesMu.Lock()
-	defer k.rulesMu.Unlock()
 	before := k.rules
-	err := fn(&k.rules)
+	next := before
+	err := fn(&next)
 	if err == nil {
-		err = k.saveRulesLocked()
+		k.rules = next
 	}
+	k.rulesMu.Unlock()
 	if err != nil {
-		k.rules = before
 		return err
 	}
+	err = k.saveRules()
+	k.rulesMu.Lock()
+	if err != nil {
+		k.rules = before // nobody else changes them meanwhile
+	} else if kept != nil {
+		kept()
+	}
+	k.rulesMu.Unlock()
+	if err != nil {
+		return err
+	}
+	k.wake()
 	k.kickNow()
 	return nil
 }
