@@ -16,8 +16,9 @@ import (
 )
 
 // settleTime bounds how long Main waits for what is about to end, such as a goroutine
-// that has been told to stop.
-const settleTime = 5 * time.Second
+// that has been told to stop, or a process in a call of a directory that another package's
+// test has hanging for a while.
+const settleTime = 20 * time.Second
 
 // Main runs the tests of a package and returns the status to exit with: non-zero if
 // a test failed or if the process holds something that it did not hold before. m is a
