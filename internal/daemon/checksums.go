@@ -25,7 +25,7 @@ func newChecksums(data string, on, readonly bool, log *slog.Logger) *integrity.S
 		return nil
 	}
 	sums, err := integrity.Open(integrity.Options{Files: data, Dir: filepath.Join(data, tree.StateName, sumsDir), Readonly: readonly, Log: log})
-	if err != nil { // a full disk, or a damaged one: clients are served all the same
+	if err != nil { // a full disk, or a damaged one: clients are served without checksums
 		log.Warn("no checksums are kept until a restart: what they are kept in cannot be opened; make room, or remove that directory", "data", data, "err", err)
 	}
 	return sums

@@ -66,7 +66,7 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A daemon that starts on a full disk finds out all the same how fine its times are.
+// A daemon that starts on a full disk still finds out how fine its times are.
 func TestFineTimesOnFullDisk(t *testing.T) {
 	daemontest.NeedRoot(t)
 	daemontest.NeedMounts(t)
