@@ -14,6 +14,7 @@ package pageservice
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -161,6 +162,9 @@ var (
 	// ErrUnavailable: the change could not be made durable (the disk is full or
 	// broken), and was not made. Queries still work.
 	ErrUnavailable = errors.New("the page index cannot write")
+	// ErrDemoted: another host leads the log now, or may. What was written before holds;
+	// whether this change was made is for that host to say.
+	ErrDemoted = fmt.Errorf("%w: another host leads its log now", ErrUnavailable)
 	// ErrFull: there is no memory for another rank or namespace.
 	ErrFull = errors.New("the page index is full")
 	// ErrClosed: the index, or its log, was closed.

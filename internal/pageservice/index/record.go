@@ -19,6 +19,8 @@ const (
 	freed                     // pages belong to nobody
 	cleared                   // no page of the space belongs to anybody
 	forgot                    // a rank is unknown, and has no pages
+
+	lastKind = forgot
 )
 
 // record is one entry of the log. The last record that names a page of a rank says who
@@ -94,7 +96,7 @@ func (r *record) decode(b []byte) error {
 	*r = record{pages: r.pages[:0], hashes: r.hashes[:0], keys: r.keys[:0]}
 	d := decoder{b: b, text: string(b)}
 	r.kind = kind(d.byte())
-	if r.kind < rankSet || r.kind > forgot {
+	if r.kind < rankSet || r.kind > lastKind {
 		return fmt.Errorf("its kind %d is unknown: a later version of kv3fs may have written it", r.kind)
 	}
 	r.space.Namespace = d.string()

@@ -57,6 +57,8 @@ type Journal struct {
 	owner pageservice.LogOwner
 	db    *bolt.DB // nil before Start has succeeded
 
+	starting sync.Mutex // held by Start
+
 	mu     sync.Mutex
 	queue  []*write
 	closed bool
@@ -110,6 +112,22 @@ func (j *Journal) SizeBytes() int64 {
 
 // Start implements pageservice.Log.
 func (j *Journal) Start(owner pageservice.LogOwner) error {
+	j.starting.Lock()
+	defer j.starting.Unlock()
+	if j.isClosed() {
+		return pageservice.ErrClosed
+	}
+	if err := j.start(owner); err != nil {
+		return err
+	}
+	go j.run()        // until Close, which waits for it
+	if j.isClosed() { // meanwhile; Close waits for this
+		return pageservice.ErrClosed
+	}
+	return nil
+}
+
+func (j *Journal) start(owner pageservice.LogOwner) error {
 	j.owner = owner
 	unsynced, err := newDirs(j.path)
 	if err != nil {
@@ -152,7 +170,6 @@ func (j *Journal) Start(owner pageservice.LogOwner) error {
 		return err
 	}
 	j.remember()
-	go j.run() // until Close, which waits for it
 	return nil
 }
 
@@ -234,6 +251,8 @@ func (j *Journal) Close() error {
 	closed := j.closed
 	j.closed = true
 	j.mu.Unlock()
+	j.starting.Lock()
+	defer j.starting.Unlock()
 	if j.db == nil {
 		return nil // Start was not called, or failed
 	}
@@ -243,6 +262,12 @@ func (j *Journal) Close() error {
 		return nil
 	}
 	return j.db.Close()
+}
+
+func (j *Journal) isClosed() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.closed
 }
 
 // Append implements pageservice.Log.
