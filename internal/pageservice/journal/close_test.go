@@ -25,7 +25,7 @@ func TestCloseDuringStart(t *testing.T) {
 		Replay: func([]byte) error {
 			read++
 			go func() { closed <- j.Close() }()
-			for !j.isClosed() {
+			for !j.queue.Closed() {
 				runtime.Gosched()
 			}
 			return nil

@@ -62,7 +62,7 @@ func (j *Journal) readAll(f *os.File) error {
 // replay passes a record to the owner.
 func (j *Journal) replay(seq uint64, value []byte) error {
 	switch {
-	case j.isClosed():
+	case j.queue.Closed():
 		return pageservice.ErrClosed
 	case seq != j.next && j.count > 0:
 		return damaged("record %d follows %d", seq, j.next-1)
