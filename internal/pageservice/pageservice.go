@@ -90,6 +90,7 @@ type RankPages struct {
 	Rank        int   `json:"rank"`
 	NumPages    int64 `json:"num_pages"`
 	Free        int64 `json:"free"`
+	KeptFree    int64 `json:"kept_free"` // among the free ones: see Options.Free
 	Reserved    int64 `json:"reserved"`
 	Keyed       int64 `json:"keyed"`
 	Quarantined int64 `json:"resting"`
@@ -128,6 +129,11 @@ type Options struct {
 	Hold       time.Duration // how long a key that was reported to exist is kept; 5 s
 	Reserve    time.Duration // how long a reservation lasts; 60 s
 	Quarantine time.Duration // how long a page that was given up is kept from others; 10 s
+
+	// Free is the share of each rank's pages that is kept free, as far as keys can be evicted for it, and that a
+	// restart finds free: it protects all keys for a while, and would have no page for a new one. The
+	// pages are given out when there are no others. Rounded down, so small files keep none; 0 is none.
+	Free float64
 
 	// MemoryBytes bounds the memory of the index; 1 GiB. No namespace may take more
 	// than it leaves for the others.

@@ -71,7 +71,7 @@ func (s *space) spareEntries() int64 {
 
 // spareHolds returns how many pages can be reserved without larger tables.
 func (r *rank) spareHolds() int64 {
-	return min(int64(cap(r.holds))-r.reserved-r.quarantined, int64(cap(r.owner)-len(r.owner)+len(r.free)))
+	return min(int64(cap(r.holds))-r.reserved-r.quarantined, int64(cap(r.owner)-len(r.owner)+len(r.free)+len(r.kept)))
 }
 
 func (s *space) setUsed(bytes int64) {
@@ -88,7 +88,7 @@ func (t *table) bytes() int64 {
 // the log has been read.
 func (r *rank) bytes() int64 {
 	return rankBytes + r.promised + holdBytes*int64(cap(r.holds)) +
-		pageBytes*int64(cap(r.pageOf)+cap(r.owner)+cap(r.order.serial)+cap(r.free)+cap(r.spare)) +
+		pageBytes*int64(cap(r.pageOf)+cap(r.owner)+cap(r.order.serial)+cap(r.free)+cap(r.kept)+cap(r.spare)) +
 		dueBytes*(max(int64(cap(r.due)), r.reserved+r.quarantined)+max(int64(cap(r.order.ready)+cap(r.order.waiting)), r.keyed))
 }
 

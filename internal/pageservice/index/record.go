@@ -19,8 +19,9 @@ const (
 	freed                     // pages belong to nobody
 	cleared                   // no page of the space belongs to anybody
 	forgot                    // a rank is unknown, and has no pages
+	rested                    // pages belong to nobody, and no client uses them
 
-	lastKind = forgot
+	lastKind = rested
 )
 
 // record is one entry of the log. The last record that names a page of a rank says who
@@ -42,7 +43,7 @@ type record struct {
 	stale    bool
 	closed   bool // dropped pages may still be in use
 
-	pages  []uint32 // reserved, confirmed, freed
+	pages  []uint32 // reserved, confirmed, freed, rested
 	hashes []uint64 // reserved: those of the keys, see hashKey
 	keys   []string // confirmed
 }

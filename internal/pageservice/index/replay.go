@@ -13,6 +13,9 @@ import (
 // ever reserved, or given up, and is not known to have another owner now. "Just now" is the
 // moment when the log was read: until then another host may have led it.
 func (x *Index) replay() error {
+	if !(x.o.Free >= 0 && x.o.Free < 1) {
+		return fmt.Errorf("%w: %v of the pages kept free; want 0 or more, and less than 1", pageservice.ErrInvalid, x.o.Free)
+	}
 	if x.o.World < 0 || x.o.World > pageservice.MaxRanks {
 		return fmt.Errorf("%w: %d ranks; want 0 to %d", pageservice.ErrInvalid, x.o.World, pageservice.MaxRanks)
 	}
@@ -108,6 +111,8 @@ func (s *space) replay(rec *record) error {
 			s.replayConfirmed(r, page, keys, i)
 		case freed:
 			s.replayFreed(r, page)
+		case rested:
+			s.disown(r, page)
 		}
 	}
 	return nil
@@ -172,7 +177,9 @@ func (s *space) replayed() error {
 		}
 		r.due = make(dueHeap, 0, r.reserved+r.quarantined)
 		for page, o := range r.owner {
-			if o == 0 {
+			if o == 0 && r.trimmed == 0 {
+				r.kept = append(r.kept, uint32(page))
+			} else if o == 0 { // though the log may say otherwise
 				r.release(uint32(page))
 			} else if h := r.holdOf(uint32(page)); h != nil {
 				r.change(uint32(page), h.state, h.until)
