@@ -10,7 +10,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
-	"google.golang.org/grpc"
 )
 
 // Errors of a Cluster, beside those of contexts and of etcd's client.
@@ -30,8 +29,8 @@ var (
 )
 
 const (
-	// The server cuts off clients that ping more often than every 5 s, and idle ones that ping at all
-	// unless it is told otherwise; old ones look at this more strictly. 10 s passes, see TestPingsAreNotTooMany.
+	// A server cuts off whoever pings more often than every 5 s, or, unless it is told otherwise, pings at all while nothing is
+	// asked. So idle connections have no pings; that they are dead shows in avoidSick.
 	pingPeriod  = 10 * time.Second
 	pingTimeout = 3 * time.Second
 	// openTimeout bounds Open.
@@ -53,12 +52,25 @@ type Cluster struct {
 }
 
 // Open connects to etcd, and returns once a member answers that reaches the others. It logs known faults of the versions it
-// finds. It takes 10 s at most; with ErrUnreachable, the same call may succeed later.
+// finds. It takes some 10 s at most; after ErrUnreachable, the same call may succeed later.
 func Open(ctx context.Context, config Config) (*Cluster, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	c, err := open(ctx, config)
+	if err != nil {
+		err = fmt.Errorf("etcd at %s: %w", strings.Join(config.Endpoints, ", "), err)
+	}
+	if errors.Is(err, ErrUnreachable) {
+		if why := diagnose(config); why != nil {
+			err = fmt.Errorf("%w: %w", err, why)
+		}
+	}
+	return c, err
+}
+
+func open(ctx context.Context, config Config) (_ *Cluster, err error) {
 	ctx, cancelOpen := context.WithTimeout(ctx, openTimeout)
 	defer cancelOpen()
 	c := &Cluster{config: config}
@@ -68,16 +80,14 @@ func Open(ctx context.Context, config Config) (*Cluster, error) {
 		DialTimeout:          openTimeout / 2,
 		DialKeepAliveTime:    pingPeriod,
 		DialKeepAliveTimeout: pingTimeout,
-		PermitWithoutStream:  true,
 		TLS:                  config.TLS,
 		Username:             config.Username,
 		Password:             config.Password,
 		Logger:               zap.NewNop(), // errors are returned, too
-		DialOptions:          []grpc.DialOption{grpc.WithDisableServiceConfig()},
 	})
 	if err != nil {
 		c.cancel()
-		return nil, fmt.Errorf("etcd at %s: %w", strings.Join(config.Endpoints, ", "), explain(err))
+		return nil, explain(err)
 	}
 	if err := c.connect(ctx); err != nil {
 		return nil, errors.Join(err, c.Close())
@@ -172,6 +182,7 @@ var errClosed = errors.New("the connection to etcd is closed")
 // persist repeats a request that may be repeated until it is answered, or says what no repetition
 // helps against.
 func (c *Cluster) persist(ctx context.Context, do func(context.Context) error) error {
+	var last error // that says more than that time was up
 	for {
 		once, cancel := context.WithTimeout(ctx, c.attempt())
 		err := do(once)
@@ -179,8 +190,11 @@ func (c *Cluster) persist(ctx context.Context, do func(context.Context) error) e
 		if err == nil || !transient(err) {
 			return explain(err)
 		}
+		if last == nil || !isTimeout(err) {
+			last = err
+		}
 		if ended := c.pause(ctx, retryPause); ended != nil {
-			return fmt.Errorf("%w (last: %w)", ended, explain(err))
+			return fmt.Errorf("%w: %w", explain(last), ended)
 		}
 	}
 }

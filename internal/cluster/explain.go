@@ -28,10 +28,10 @@ func transient(err error) bool {
 		return true
 	}
 	switch codeOf(err) {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Unknown, codes.Aborted:
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Aborted:
 		return true
 	}
-	return false
+	return false // also what does not come from etcd
 }
 
 // explain adds to an error of etcd what can be done about it.
@@ -45,10 +45,14 @@ func explain(err error) error {
 		return fmt.Errorf("%w: grant the user the whole prefix: etcdctl role grant-permission ROLE readwrite --prefix PREFIX/", err)
 	case errors.Is(err, rpctypes.ErrUserEmpty):
 		return fmt.Errorf("%w: this etcd wants a user and a password", err)
-	case codeOf(err) == codes.Unavailable, codeOf(err) == codes.DeadlineExceeded, errors.Is(err, context.DeadlineExceeded):
+	case codeOf(err) == codes.Unavailable, isTimeout(err):
 		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	return err
+}
+
+func isTimeout(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || codeOf(err) == codes.DeadlineExceeded
 }
 
 func isNoSpace(err error) bool { return errors.Is(err, rpctypes.ErrNoSpace) }

@@ -2,14 +2,13 @@ package cluster
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 )
 
@@ -40,7 +39,7 @@ func (c *Cluster) connect(ctx context.Context) error {
 	for i, e := range c.config.Endpoints {
 		conn, err := c.client.Dial(urls[i])
 		if err != nil {
-			return fmt.Errorf("etcd at %s: %w", e, err)
+			return err
 		}
 		c.members = append(c.members, &member{endpoint: e, url: urls[i], conn: conn, kv: pb.NewKVClient(conn), status: pb.NewMaintenanceClient(conn)})
 	}
@@ -49,30 +48,24 @@ func (c *Cluster) connect(ctx context.Context) error {
 	outcomes := make(chan error, len(c.members))
 	for _, m := range c.members {
 		wg.Go(func() {
-			err := c.persist(ctx, func(ctx context.Context) error { return c.probe(ctx, m) })
-			if err != nil {
-				err = fmt.Errorf("etcd at %s: %w", m.endpoint, err)
-			}
-			outcomes <- err
+			outcomes <- c.persist(ctx, func(ctx context.Context) error { return c.probe(ctx, m) })
 		})
 	}
 	defer wg.Wait()
 	defer cancel()
-	var errs []error
+	var err error
 	for range c.members {
-		err := <-outcomes
-		if err == nil {
+		if err = <-outcomes; err == nil {
 			return nil
 		}
-		errs = append(errs, err)
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // probe asks a member something that it can answer only with most of the others.
 func (c *Cluster) probe(ctx context.Context, m *member) error {
 	_, err := m.kv.Range(ctx, &pb.RangeRequest{Key: []byte(c.key("cluster")), CountOnly: true})
-	return err
+	return rpctypes.Error(err)
 }
 
 // avoidSick keeps requests from members that do not answer, or do not reach the others: a member that is stopped holds

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/kv3fs/kv3fs/internal/host"
 )
@@ -54,7 +55,7 @@ func (c *Cluster) ask(ctx context.Context, m *member) Member {
 	is := Member{Endpoint: m.endpoint}
 	s, err := m.status.Status(ctx, &pb.StatusRequest{})
 	if err != nil {
-		is.Err = explain(err)
+		is.Err = explain(rpctypes.Error(err))
 		return is
 	}
 	is.Version, is.Leader = s.Version, s.Leader != 0 && s.Leader == s.Header.MemberId
