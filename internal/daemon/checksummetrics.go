@@ -26,6 +26,7 @@ func newChecksumMetrics(sums *integrity.Store) *checksumMetrics {
 	add("changed_files_total", "Files whose checksums were dropped, because somebody else than the daemon has changed them.", func(c integrity.Counters) int64 { return c.Changed })
 	add("damaged_ranges_total", "Times that a ring met stored bytes that have changed without being written. More than 0: check the disk and the memory.", func(c integrity.Counters) int64 { return c.Damaged })
 	add("doubtful_ranges_total", "Times that a ring met bytes that are not what was to be written, and were never read as they should be.", func(c integrity.Counters) int64 { return c.Doubtful })
+	add("unsure_ranges_total", "Times that a ring met bytes that do not match their checksum and that somebody else may have written: they were served.", func(c integrity.Counters) int64 { return c.Unsure })
 	add("renamed_files_total", "Damaged files that were renamed, see docs/integrity.md.", func(c integrity.Counters) int64 { return c.Aside })
 	add("forgotten_total", "Times that checksums of a range, or of a file, found no room in memory: they are unknown.", func(c integrity.Counters) int64 { return c.Forgotten })
 	return m

@@ -85,15 +85,18 @@ func (p *passthrough) start(server *fuse.Server, t *tree.Tree, o Options) {
 	p.why = p.whyNot(t, o, server.KernelSettings().Flags64()&fuse.CAP_PASSTHROUGH != 0)
 }
 
-// open chooses the route of a new open file and fills in the reply.
-func (p *passthrough) open(h *tree.Handle, out *fuse.OpenOut) {
+// open chooses the route of a new open file, which a client opens with flags, and fills in the reply.
+func (p *passthrough) open(in *fuse.InHeader, flags uint32, h *tree.Handle, out *fuse.OpenOut) {
 	r := p.enter(h.ID())
 	r.chosen.Do(func() { p.choose(h, r) })
 	if r.kernel {
 		out.OpenFlags, out.BackingID = fuse.FOPEN_PASSTHROUGH, r.id
-		h.MayBeMapped()
 	}
-	if !r.kernel || !r.rights.suits(h) || p.seesWrites && h.Writes() {
+	asks := !r.rights.suits(h) || p.seesWrites && h.Writes()
+	if r.kernel {
+		h.Passes(tree.Opener{Thread: in.Pid, Direct: flags&unix.O_DIRECT != 0, Seen: asks})
+	}
+	if !r.kernel || asks {
 		// Overrides passthrough, which the kernel wants to see where others have it.
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO | fuse.FOPEN_PARALLEL_DIRECT_WRITES
 	}

@@ -38,34 +38,6 @@ func TestRefusesCoarseTimes(t *testing.T) {
 	}
 }
 
-// What others write while writes of the daemon overlap, to another part of the file, is unknown while they may have it
-// open.
-func TestOthersWriteBetween(t *testing.T) {
-	rng := rngFor(t)
-	for _, dir := range dirs(t) {
-		s := openStore(t, dir)
-		o := create(t, s, filepath.Join(dir, "f"))
-		o.write(random(rng, 4*RangeBytes), 0)
-		other, err := unix.Open(o.path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first := o.sums.BeginWrite(&Write{}, o.fd, 0, RangeBytes)
-		second := o.sums.BeginWrite(&Write{}, o.fd, RangeBytes, RangeBytes)
-		first.End(false)
-		if _, err := unix.Pwrite(other, random(rng, RangeBytes), 3*RangeBytes); err != nil {
-			t.Fatal(err)
-		}
-		second.End(false)
-		if _, bad, found, _ := o.read(0, 4*RangeBytes); found {
-			t.Errorf("%s: another's write was taken for damage: %v", dir, bad)
-		}
-		unix.Close(other)
-		o.close()
-		s.Close()
-	}
-}
-
 // A daemon that is killed right after a client could map a file of tmpfs leaves no sums that a store could belie.
 func TestKilledOnceMapped(t *testing.T) {
 	rng := rngFor(t)
@@ -76,7 +48,7 @@ func TestKilledOnceMapped(t *testing.T) {
 	o.close()
 	s.save(true)
 	o = open(t, s, o.path, unix.O_RDWR)
-	o.sums.MayBeMapped()
+	o.sums.Unseen()
 	mem, err := unix.Mmap(o.fd, 0, RangeBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +58,7 @@ func TestKilledOnceMapped(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.Close(o.fd)
-	s.log.close()
+	s.kill()
 	s = openStore(t, dir)
 	defer s.Close()
 	o = open(t, s, o.path, unix.O_RDONLY)

@@ -15,12 +15,13 @@
 // does to names and modes it tells the Store, see Move. Writes that overlap in time are bracketed
 // together; until the last has ended, the file is in flux and nothing is verified.
 //
-// Three things can change bytes without moving the stamp that we see: a write of another process
-// between the daemon's write and its fstat, stores through a mapping to a page that was written to
-// before, and a client that changes its memory while it is written. So each sum has a degree:
+// Three things can change bytes without moving the stamp that we see: what another process does between
+// the beginning of the daemon's write and its fstat, stores through a mapping to a page that was written to
+// before, and a client that changes its memory while it is written. Of the first and the second the kernel tells, see watch: who
+// can change the file opens it. So each sum has a degree:
 //
-//   - soft: somebody else was seen to change the file, and may still have it open, or has it open when
-//     writes end that overlapped; the file system's times are too coarse to tell; or the sum is of another
+//   - soft: somebody else was seen to open or change the file, and may still have it open, while the daemon wrote to
+//     it; the file system's times are too coarse to tell; or the sum is of another
 //     boot, before which times may have been lost. A mismatch means unknown.
 //   - firm: nobody was. A mismatch answers EIO, and nothing more happens.
 //   - confirmed: the bytes were read and matched, after a moment when the stamp was right and

@@ -15,7 +15,15 @@ type File struct {
 	birthNs int64
 	uid     uint32 // its owner, whom Store.chunks charges
 	refs    int    // guarded by Store.mu
+	uses    int    // between Acquire and Release; guarded by Store.mu
 	has     atomic.Bool
+	gone    atomic.Bool // it has no name any more
+
+	others   atomic.Uint64      // counts what other processes were seen to do that may change it
+	modified atomic.Bool        // one of them was a change; until that was taken into account
+	passing  atomic.Int32       // see Passing
+	handle   string             // while it is watched
+	harmless map[int32]struct{} // processes whose opening it does not count; guarded by watch.mu
 
 	mu        sync.Mutex
 	stamp     stamp
@@ -23,17 +31,17 @@ type File struct {
 	words     table
 	tail      tail
 	inFlux    int
-	long      bool   // changes overlap in this flux
+	least     int64  // that the file must be long at its end
 	drop      bool   // at the end of the flux everything is unknown
 	epoch     uint64 // counts own changes
-	disturbed bool   // somebody else has changed it, and may still be able to
+	cleared   uint64 // what others was when nobody else could change it any more
+	top       degree // no word's is higher
 	mapped    bool   // on tmpfs: a client may have it mapped
 	sealed    bool   // nobody else could write to it when it had this stamp
 	triedSeal time.Time
-	writes    []*Write    // in progress
-	stream    *stream     // the range that the next piece of a sequential writer continues
-	gone      atomic.Bool // it has no name any more
-	dirty     bool        // the log does not have it
+	writes    []*Write // in progress
+	stream    *stream  // the range that the next piece of a sequential writer continues
+	dirty     bool     // the log does not have it
 }
 
 // tail is the sum of the last range of a file, which the file's end cuts short. It holds while the file
@@ -71,6 +79,7 @@ func (f *File) giveBack() {
 
 // set sets a range's word, if there is memory for it; else the range stays unknown. f.mu is held.
 func (f *File) set(k int64, w word) bool {
+	f.top = max(f.top, w.degree())
 	has := f.words.set(k, w, func() bool { return f.store.chunks.Take(f.uid, 1) })
 	if !has {
 		f.store.counters.forgotten.Add(1)
@@ -78,40 +87,70 @@ func (f *File) set(k int64, w word) bool {
 	return has
 }
 
-// begin begins a change by the daemon: the file of fd, its only use of it, is about to be
-// written to. f.mu is held.
+// disturbed reports whether others may be able to change the file, as far as they were noted.
+func (f *File) disturbed() bool { return f.others.Load() != f.cleared }
+
+// alone reports whether nobody else can write to the file of fd, and notes that. f.mu is held.
+func (f *File) alone(fd int) bool {
+	// Before the lease: who opens it after that is noted later.
+	f.listen()
+	others := f.others.Load()
+	if !unshared(fd) {
+		return false
+	}
+	f.cleared = others
+	return true
+}
+
+// listen takes into account what others have done up to now. f.mu is held.
+func (f *File) listen() {
+	f.store.watch.drain()
+	if f.modified.Swap(false) {
+		f.limit(soft) // it may have been during a flux
+	}
+}
+
+// begin begins a change by the daemon: the file of fd is about to be written to. f.mu is held.
 func (f *File) begin(fd int) {
 	if f.inFlux == 0 {
-		f.refresh(fd)
-		if f.sealed {
-			// We are a writer, and another one could not be told from us from now on.
-			f.limit(firm)
-			f.sealed = false
+		f.listen()
+		alone := !f.disturbed() || f.alone(fd)
+		if f.refresh(fd) && alone {
+			f.cleared++ // who has changed it has left
 		}
+		switch {
+		case !alone:
+			f.limit(soft) // nobody could tell what they write from now on
+		case f.sealed:
+			f.limit(firm)
+		}
+		f.sealed = false
+		f.least = f.stamp.size
 	}
-	f.long = f.long || f.inFlux > 0
 	f.inFlux++
 	f.epoch++
 }
 
-// refresh drops everything if somebody else has changed the file. f.mu is held, and the file is not in flux.
-func (f *File) refresh(fd int) {
+// refresh drops everything if somebody else has changed the file, and reports whether that is so. f.mu is held, and the
+// file is not in flux.
+func (f *File) refresh(fd int) (changed bool) {
 	now, err := look(fd)
 	if err == nil && f.known && now == f.stamp {
-		return
+		return false
 	}
 	if err == nil && f.known && now.sameBytes(f.stamp) {
 		// A new name, or bytes of a file with the same times: cp -p sets them, rsync does.
 		f.limit(soft)
 		f.sealed, f.stamp, f.dirty = false, now, true
-		return
+		return false
 	}
 	if f.has.Load() {
 		f.store.counters.changed.Add(1)
 	}
 	f.forget()
-	f.disturbed, f.sealed = true, false
-	f.stamp, f.known = now, err == nil
+	f.others.Add(1)
+	f.sealed, f.stamp, f.known = false, now, err == nil
+	return true
 }
 
 // end ends what begin has begun.
@@ -119,24 +158,22 @@ func (f *File) end(fd int) {
 	if f.inFlux--; f.inFlux > 0 {
 		return
 	}
-	if f.drop {
-		f.drop = false
-		f.forget()
-	}
+	drop := f.drop
+	f.drop = false
 	now, err := look(fd)
-	if err != nil {
+	if cut := now.size < f.least; drop || cut || err != nil {
 		f.forget()
+		if cut && !drop {
+			f.others.Add(1)
+		}
 	}
 	f.stamp, f.known, f.dirty = now, err == nil, true
 	if f.tail.end != now.size {
 		f.tail = tail{}
 	}
-	if f.long {
-		f.long = false
-		// What others wrote meanwhile, wherever in the file, does not show in its times.
-		if f.has.Load() && !unshared(fd) {
-			f.limit(soft)
-		}
+	// After the look: what others did before it does not show in the file's times.
+	if f.listen(); f.disturbed() || f.handle == "" {
+		f.limit(soft)
 	}
 }
 
@@ -175,9 +212,9 @@ func (f *File) Touch(fd int, fn func() error) error {
 	return fn()
 }
 
-// MayBeMapped says that a client may store into the file through a mapping from now on.
-func (f *File) MayBeMapped() {
-	if f == nil || !f.store.memory {
+// mayBeMapped says that a client may store into the file through a mapping from now on.
+func (f *File) mayBeMapped() {
+	if !f.store.memory {
 		return // a first store moves the time of modification
 	}
 	f.mu.Lock()
@@ -196,13 +233,17 @@ func (f *File) MayBeMapped() {
 
 // limit lowers every degree to at most d. f.mu is held.
 func (f *File) limit(d degree) {
+	if f.top <= d {
+		return
+	}
+	f.top = d
 	f.words.limit(d)
 	f.tail.word = f.tail.atMost(d)
 }
 
 // degree is that of a sum of what was just written.
 func (f *File) degree() degree {
-	if f.disturbed || f.mapped || !f.store.fine {
+	if f.disturbed() || f.mapped || f.handle == "" || !f.store.fine {
 		return soft
 	}
 	return firm
@@ -217,12 +258,14 @@ func (f *File) seal(fd int) {
 		return
 	}
 	f.triedSeal = time.Now()
-	if !unshared(fd) {
+	if !f.alone(fd) {
 		return
 	}
 	// After the lease: what a writer did who has left shows here.
-	f.refresh(fd)
+	if f.refresh(fd) {
+		f.cleared++
+	}
 	if f.known && (f.store.fine || f.stamp.old()) {
-		f.sealed, f.disturbed, f.mapped = true, false, false
+		f.sealed, f.mapped = true, false
 	}
 }

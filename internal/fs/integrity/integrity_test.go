@@ -157,7 +157,7 @@ func TestMappedInMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.sums.MayBeMapped()
+	o.sums.Unseen()
 	for range 2 {
 		o.write(content, 0)
 		damage(t, o.sums, o.fd, 5)

@@ -2,6 +2,7 @@ package integrity
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -14,7 +15,16 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
-func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(otherProcess) != "" {
+		if err := otherMain(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(leaktest.Main(m))
+}
 
 // dirs returns a directory on a disk, if the temporary one is, and one in memory.
 func dirs(t *testing.T) []string {
@@ -38,6 +48,12 @@ func openStore(t testing.TB, dir string) *Store {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// kill ends a store as the end of its process does.
+func (s *Store) kill() {
+	s.log.close()
+	s.watch.close()
 }
 
 // opened is a file as the daemon has it open.
@@ -64,7 +80,7 @@ func open(t testing.TB, s *Store, path string, flags int) *opened {
 }
 
 func (o *opened) close() {
-	o.store.Release(o.sums)
+	o.store.Release(o.sums, o.fd)
 	unix.Close(o.fd)
 }
 

@@ -126,6 +126,7 @@ func (r *Read) Check(bytes shm.Window, off int64) (bad Damage, found bool) {
 // nothing is wrong, or nobody can tell.
 func (r *Read) doubt(part shm.Window, k, n int64, w word) degree {
 	f := r.file
+	passing := f.passing.Load() > 0 // before the look at what others did
 	own := make([]byte, n)
 	got, err := readAll(r.fd, own, k*RangeBytes)
 	if err == nil && got == n && w.is(xxh3.Hash(own)) {
@@ -137,15 +138,20 @@ func (r *Read) doubt(part shm.Window, k, n int64, w word) degree {
 	if f.epoch != r.epoch || f.inFlux > 0 {
 		return unknown
 	}
+	f.listen()
 	if f.refresh(r.fd); f.wordOf(k) != w {
-		return unknown
+		return unknown // or no more than soft
 	}
 	switch w.degree() {
 	case confirmed:
 		f.store.counters.damaged.Add(1)
 	case firm:
+		if passing {
+			return unknown // the kernel may be about to tell of a write
+		}
 		f.store.counters.doubtful.Add(1)
 	default:
+		f.store.counters.unsure.Add(1)
 		f.setWord(k, 0)
 		return unknown
 	}
@@ -155,7 +161,7 @@ func (r *Read) doubt(part shm.Window, k, n int64, w word) degree {
 func (f *File) setWord(k int64, w word) {
 	f.dirty = true
 	if k == rangeOf(f.tail.end) && f.tail.word != 0 {
-		f.tail.word = w
+		f.tail.word, f.top = w, max(f.top, w.degree())
 		return
 	}
 	f.set(k, w)

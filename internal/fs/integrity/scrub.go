@@ -40,7 +40,7 @@ func (c *Scrubber) File(ctx context.Context, fd, direct int, turn func(read, ver
 	if f == nil {
 		return nil
 	}
-	defer c.store.Release(f)
+	defer c.store.Release(f, fd)
 	chunks := f.chunks()
 	for off := int64(0); ctx.Err() == nil; off += scrubBytes {
 		var more bool

@@ -40,6 +40,7 @@ type Store struct {
 	births            bool // inodes have times of birth; those of ext4 that have none have times of a second
 	boot              uint64
 	counters          counters
+	watch             *watch
 	chunks            *quota.Quota // of all tables, charged to the files' owners
 
 	mu     sync.Mutex
@@ -65,7 +66,7 @@ const (
 const mostSaved = 256 * 16
 
 type counters struct {
-	verified, changed, damaged, doubtful, aside, forgotten atomic.Int64
+	verified, changed, damaged, doubtful, unsure, aside, forgotten atomic.Int64
 }
 
 // Counters are what happened since Open.
@@ -76,6 +77,7 @@ type Counters struct {
 	Damaged       int64 // ranges found damaged
 	Aside         int64 // damaged files that were renamed
 	Doubtful      int64 // ranges that never were what was written, for which see Damage.Certain
+	Unsure        int64 // ranges whose sums were dropped, because they did not match and somebody else may have changed the bytes
 	Forgotten     int64 // times that sums of a range, or of a file, found no room in memory and were dropped
 }
 
@@ -85,7 +87,7 @@ func (s *Store) Counters() Counters {
 	return Counters{
 		Files: s.log.files(), VerifiedBytes: c.verified.Load(), Changed: c.changed.Load(),
 		Damaged: c.damaged.Load(), Aside: c.aside.Load(), Doubtful: c.doubtful.Load(),
-		Forgotten: c.forgotten.Load(),
+		Unsure: c.unsure.Load(), Forgotten: c.forgotten.Load(),
 	}
 }
 
@@ -110,6 +112,7 @@ func Open(o Options) (*Store, error) {
 		// While this daemon was not there, stores through mappings may have left no trace.
 		s.boot ^= uint64(time.Now().UnixNano())
 	}
+	s.watch = newWatch(!o.Readonly)
 	s.births = keepsBirths(o.Files)
 	s.fine = !o.Readonly && FineTimes(o.Files)
 	return s, nil
@@ -185,6 +188,7 @@ func (s *Store) Close() {
 	}
 	s.save(true)
 	s.log.close()
+	s.watch.close()
 }
 
 // save saves the sums of files that nobody uses, and lets them go, or of all.
@@ -227,14 +231,18 @@ func (s *Store) Acquire(fd int, created bool) *File {
 			s.idle--
 		}
 		f.refs++
+		f.uses++
 		s.mu.Unlock()
+		f.mu.Lock()
+		f.watchFrom(fd)
+		f.mu.Unlock()
 		return f
 	}
 	if f != nil && f.refs == 0 { // it belongs to a file that is gone
 		s.idle--
 		f.giveBack()
 	}
-	f = &File{store: s, key: now.ino, birthNs: now.birthNs, uid: st.Uid, refs: 1, words: make(table)}
+	f = &File{store: s, key: now.ino, birthNs: now.birthNs, uid: st.Uid, refs: 1, uses: 1, words: make(table)}
 	s.active[now.ino] = f
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -243,16 +251,27 @@ func (s *Store) Acquire(fd int, created bool) *File {
 	return f
 }
 
+// watchFrom begins to watch the file, if nobody does yet. f.mu is held.
+func (f *File) watchFrom(fd int) {
+	if f.handle != "" {
+		return
+	}
+	f.store.watch.add(f, fd)
+	if !f.alone(fd) {
+		f.others.Add(1) // who had it open before
+	}
+}
+
 // load begins with what the log has. f.mu is held.
 func (f *File) load(fd int, created bool) {
 	s := f.store
-	alone := created || unshared(fd)
+	f.watchFrom(fd)
 	now, err := look(fd)
-	f.stamp, f.known, f.disturbed = now, err == nil, !alone
+	f.stamp, f.known = now, err == nil
 	if created || err != nil {
 		return
 	}
-	f.sealed = alone && (s.fine || now.old())
+	f.sealed = !f.disturbed() && (s.fine || now.old())
 	r := s.log.get(f.key)
 	if r == nil || !now.sameBytes(r.stamp) {
 		return
@@ -261,7 +280,7 @@ func (f *File) load(fd int, created bool) {
 		s.counters.forgotten.Add(1)
 		return
 	}
-	f.words, f.tail = r.words, r.tail
+	f.words, f.tail, f.top = r.words, r.tail, confirmed
 	f.has.Store(len(f.words) > 0 || f.tail.word != 0)
 	if r.boot != s.boot || r.stamp != now {
 		// Of another boot, or in memory of another daemon's life. A power cut may have kept the sums and lost the bytes, or kept bytes that others wrote and lost
@@ -270,12 +289,15 @@ func (f *File) load(fd int, created bool) {
 	}
 }
 
-// Release ends a use of f, which may be nil.
-func (s *Store) Release(f *File) {
+// Release ends a use of f, which may be nil. fd is a descriptor of its file.
+func (s *Store) Release(f *File, fd int) {
 	if f == nil {
 		return
 	}
 	s.mu.Lock()
+	if f.uses--; f.uses == 0 {
+		s.watch.remove(f, fd) // and nobody else looks at f.handle
+	}
 	// Where this use is the last, nobody else looks at its table.
 	if f.refs == 1 && s.active[f.key] == f && (s.idle < mostIdle || len(f.words) > mostAtOnce) {
 		f.refs = 0

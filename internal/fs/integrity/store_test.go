@@ -77,7 +77,7 @@ func TestOtherDevice(t *testing.T) {
 		}
 		same = same || st.ino == o.sums.key
 		if f := s.Acquire(fd, false); f != nil {
-			s.Release(f)
+			s.Release(f, fd)
 			t.Errorf("inode %d of another device has sums", st.ino)
 		}
 		if err := reader.File(t.Context(), fd, -1, func(int64, int64) error { return nil }, func(Damage) error { return nil }); err != nil {

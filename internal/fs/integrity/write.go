@@ -137,6 +137,9 @@ func (w *Write) End(ok bool) {
 			break
 		}
 	}
+	if ok {
+		f.least = max(f.least, w.end)
+	}
 	if ok && !w.failed && w.pos == w.end && !f.drop {
 		w.keep()
 	}
@@ -166,7 +169,7 @@ func (w *Write) keep() {
 	}
 	f.stream = w.stream
 	if w.end > f.tail.end {
-		f.tail = tail{w.end, newWord(w.stream.Sum64(), d)} // end drops it if the file goes on
+		f.tail, f.top = tail{w.end, newWord(w.stream.Sum64(), d)}, max(f.top, d) // end drops it if the file goes on
 		f.has.Store(true)
 	}
 }

@@ -134,7 +134,8 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 		return // expired, or queued again for another worker
 	}
 	if err := s.prepare(r, q, b); err != nil {
-		q.result = s.failed(r, q, err)
+		s.noteFailed(r, q, err)
+		q.result = errnoResult(err)
 		return
 	}
 	if q.len == 0 {
@@ -143,7 +144,8 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 	}
 	reserved, err := s.reserve(w, r, q, b)
 	if err != nil {
-		q.result = s.failed(r, q, err)
+		s.noteFailed(r, q, err)
+		q.result = errnoResult(err)
 		return
 	}
 	b.grew, b.reserved = b.grew || r.write, b.reserved+reserved
@@ -163,7 +165,8 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 	moved := before + n
 	switch {
 	case err != nil:
-		q.result = s.failed(r, q, err)
+		s.noteFailed(r, q, err)
+		q.result = errnoResult(err)
 	case n == q.turn() && moved < q.len:
 		s.continueAt(q, moved)
 		return
@@ -293,12 +296,6 @@ func (s *Server) write(b *borrowed, sums *integrity.Write, w shm.Window, off, fi
 		hash(n)
 	}
 	return n, waited, err
-}
-
-// failed returns the result of a request that fails with err.
-func (s *Server) failed(r *ring, q *request, err error) int64 {
-	s.noteFailed(r, q, err)
-	return errnoResult(s.opts.Health.Answer(err))
 }
 
 // errnoResult returns the result of a completion that reports err: its errno, or EIO if

@@ -80,7 +80,7 @@ func BenchmarkChecksums(b *testing.B) {
 			if got := store.Counters().VerifiedBytes - before; got != want {
 				b.Errorf("%s, %s checksums: %d of %d bytes were compared", in.name, as, got, int64(reads)*size)
 			}
-			store.Release(file.sums)
+			store.Release(file.sums, f.FD())
 		}
 	}
 	var sum uint64

@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 )
 
 // Handle is a file opened through the mount. It lives until Close.
@@ -13,6 +14,8 @@ type Handle struct {
 	access int
 	grants directions
 	mapped bool // it is one of Tree.mapped
+	// passing is the file's checksums, if its client can write to it without the daemon.
+	passing *integrity.File
 }
 
 // openToExecute is added by the kernel to the flags of an open for execve, which needs
@@ -118,6 +121,7 @@ func (f *File) handle(who holder, access int, granted directions) *Handle {
 // Close ends the handle.
 func (h *Handle) Close() {
 	of := h.file.of
+	h.passing.PassingEnds()
 	if t := of.tree; t.counts(of.node.key) {
 		if h.mapped {
 			t.mapped.add(of.node, -1)

@@ -20,7 +20,7 @@ func (f *File) sums(created bool) *integrity.File {
 	}
 	s := of.tree.sums.Acquire(f.fd, created)
 	if s != nil && !of.sums.CompareAndSwap(nil, s) {
-		of.tree.sums.Release(s)
+		of.tree.sums.Release(s, f.fd)
 	}
 	return of.sums.Load()
 }
@@ -37,7 +37,7 @@ func (of *openFile) endSums(fd int) {
 	if st, err := statFD(fd); err == nil && st.Nlink == 0 {
 		of.tree.sums.Removed(st.Ino)
 	}
-	of.tree.sums.Release(s)
+	of.tree.sums.Release(s, fd)
 }
 
 // change sets attributes of an inode of which fd is a descriptor. Those that do not change its bytes
@@ -47,7 +47,7 @@ func (t *Tree) change(n *node, fd int, c Change) error {
 		return t.keepingSums(n, fd, func() error { return change(fd, c) })
 	}
 	s := t.sums.Acquire(fd, false)
-	defer t.sums.Release(s)
+	defer t.sums.Release(s, fd)
 	return s.Touch(fd, func() error { return change(fd, c) })
 }
 

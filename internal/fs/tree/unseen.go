@@ -18,17 +18,38 @@ import (
 // told. The rest is the time from which settle may look whether that is over.
 const unseen = 1 << 62
 
-// MayBeMapped says that clients can map the file through this handle without the daemon.
-func (h *Handle) MayBeMapped() {
-	if h.access != unix.O_RDWR {
-		return // a shared mapping for writing takes both
+// Opener is a client that opens a file which the kernel reads, writes and maps itself.
+type Opener struct {
+	Thread uint32 // 0: of another PID namespace
+	Direct bool   // it opens it with O_DIRECT
+	Seen   bool   // its writes reach the daemon all the same
+}
+
+// Passes says that the kernel is about to open the file itself for the client of this handle. Call it before it does.
+func (h *Handle) Passes(by Opener) {
+	sums := h.file.of.sums.Load() // where there are none yet, who has the file open will show
+	switch {
+	case h.access == unix.O_RDWR:
+		h.mayBeMapped()
+	case h.access == unix.O_RDONLY, by.Seen:
+		sums.Passed(by.Thread)
+	case by.Direct: // such writes may be under way for long before they show
+		sums.Unseen()
+	default:
+		sums.Passed(by.Thread)
+		sums.Passing()
+		h.passing = sums
 	}
+}
+
+// mayBeMapped says that clients can map the file for writing through this handle without the daemon.
+func (h *Handle) mayBeMapped() {
 	n := h.file.of.node
 	if t := h.file.of.tree; t.counts(n.key) {
 		h.mapped = true
 		t.mapped.add(n, +1)
 	}
-	h.file.Sums().MayBeMapped()
+	h.file.Sums().Unseen()
 	n.hotUntil.Store(unseen)
 	h.file.of.tree.written(n) // what the kernel has got before
 }

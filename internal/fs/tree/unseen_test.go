@@ -28,7 +28,7 @@ func TestMappedFilesAreNotCached(t *testing.T) {
 	if err := unix.Ftruncate(fd, 4096); err != nil {
 		t.Fatal(err)
 	}
-	h.MayBeMapped()
+	h.Passes(Opener{})
 	if h.Keep(time.Hour) != 0 {
 		t.Error("the kernel keeps attributes that come with a handle")
 	}
@@ -88,7 +88,7 @@ func TestSettlingDisturbsNoOpen(t *testing.T) {
 		if err != nil {
 			t.Fatalf("open: %v", err)
 		}
-		h.MayBeMapped()
+		h.Passes(Opener{})
 		tr.settle(n)
 		if n.hotUntil.Load() < unseen {
 			t.Fatal("a file that is open is settled")

@@ -2,7 +2,6 @@ package httpserver
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -23,7 +22,7 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 	failed := make(chan error, len(listeners))
 	for i, l := range listeners {
 		h := &http.Server{
-			Handler:           l.Handler,
+			Handler:           s.Handler(l.Address.Namespace),
 			ReadHeaderTimeout: s.limits.Header,
 			ReadTimeout:       s.limits.Body,
 			WriteTimeout:      s.limits.Write,
@@ -31,19 +30,12 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 			MaxHeaderBytes:    maxHeaderBytes,
 			ConnState:         open.noteState,
 			ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-				return context.WithValue(ctx, clientKey{}, within(c).client)
+				return context.WithValue(ctx, clientKey{}, c.(*connection).client)
 			},
 			ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		}
-		if h.Handler == nil {
-			h.Handler = s.Handler(l.Address.Namespace)
-		}
 		servers[i] = h
-		var from net.Listener = limited{l, open}
-		if l.TLS != nil {
-			from = tls.NewListener(from, l.TLS)
-		}
-		go func() { failed <- h.Serve(from) }()
+		go func() { failed <- h.Serve(limited{l, open}) }()
 	}
 	var errs []error
 	ended := 0

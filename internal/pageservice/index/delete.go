@@ -61,22 +61,9 @@ func (s *space) anyBusy(keys *batch) bool {
 // logRemoval logs that keys have no pages any more, then applies it. The caller holds the
 // lock, and logRemoval releases it.
 func (s *space) logRemoval(ctx context.Context, ids []uint32, apply func()) error {
-	for _, id := range ids {
-		s.entries.at(id).removing = true
-	}
-	return s.write(ctx, func(err error) {
-		if err == nil {
-			apply()
-			return
-		}
-		s.unmark(ids)
-	}, s.pagesOf(ids, freed)...)
-}
-
-// pagesOf returns records of the pages of keys.
-func (s *space) pagesOf(ids []uint32, kind kind) (recs []*record) {
+	var recs []*record
 	for _, r := range s.ranks {
-		rec := &record{kind: kind, rank: r.id}
+		rec := &record{kind: freed, rank: r.id}
 		for _, id := range ids {
 			if r.has(id) {
 				rec.pages = append(rec.pages, r.page(id)-1)
@@ -86,7 +73,16 @@ func (s *space) pagesOf(ids []uint32, kind kind) (recs []*record) {
 			recs = append(recs, rec)
 		}
 	}
-	return recs
+	for _, id := range ids {
+		s.entries.at(id).removing = true
+	}
+	return s.write(ctx, func(err error) {
+		if err == nil {
+			apply()
+			return
+		}
+		s.unmark(ids)
+	}, recs...)
 }
 
 // quarantine forgets a key, and puts its pages into quarantine.

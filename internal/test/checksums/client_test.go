@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -99,6 +100,30 @@ func needFineTimes(t *testing.T, dir string) {
 	t.Helper()
 	if !integrity.FineTimes(dir) {
 		t.Skipf("changes of files in %s do not each get a time of their own: Linux has that since 6.13, on most local file systems", dir)
+	}
+}
+
+// waitForWriters returns once nobody has a file of the data directory open or mapped for writing: the kernel tells the daemon a
+// little later that a client has closed it.
+func waitForWriters(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lease := func() error {
+		if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
+			return err
+		}
+		_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+		return err
+	}
+	const atMost = 5 * time.Minute
+	for began := time.Now(); lease() != nil; time.Sleep(time.Millisecond) {
+		if time.Since(began) > atMost {
+			t.Fatalf("%s is still open for writing: %v", path, lease())
+		}
 	}
 }
 
