@@ -48,13 +48,25 @@ func (r *Registry) parse(chain string) ([]string, error) {
 		}
 	}
 	last := names[len(names)-1]
-	switch {
-	case last == cacheName:
+	if last == cacheName {
 		return nil, fmt.Errorf("kvstore: chain %.60q: a cache needs a store behind it; Cache|Empty keeps blocks in memory alone", chain)
-	case len(names) > 2 || len(names) == 2 && names[0] != cacheName:
-		return nil, fmt.Errorf("kvstore: chain %.60q: a chain is one store, or Cache and one store; the chains are %s", chain, strings.Join(r.Chains(), ", "))
+	}
+	before := names[:len(names)-1]
+	if len(before) > 0 && before[0] == cacheName {
+		before = before[1:]
+	}
+	if len(before) > 0 && before[0] == segmentName && !slices.Contains([]string{segmentName, emptyName}, last) {
+		before = before[1:]
+	}
+	if len(before) > 0 {
+		return nil, fmt.Errorf("kvstore: chain %.60q: a chain is one store, or Cache, Segment or both and one store behind them; the chains are %s", chain, strings.Join(r.Chains(), ", "))
 	}
 	return names, nil
+}
+
+// hasNear reports whether a chain has Segment in front of another store.
+func hasNear(names []string) bool {
+	return len(names) > 1 && names[len(names)-2] == segmentName
 }
 
 // parseChain is parse where nothing is registered.

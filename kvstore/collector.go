@@ -27,6 +27,8 @@ func NewCollector(s *Store, labels prometheus.Labels) prometheus.Collector {
 		c.counter("quarantined_blocks_total", "Damaged blocks that were put aside for inspection.", func(s Stats) int64 { return s.QuarantinedBlocks }),
 		c.counter("unverified_shards_total", "Shards that were loaded though no checksum was recorded, as UCM's own blocks have none. Damage in them is not noticed.", func(s Stats) int64 { return s.UnverifiedShards }),
 		c.counter("evicted_blocks_total", "Blocks that were evicted to make space for others. The rate against that of saves tells how long a block lives.", func(s Stats) int64 { return s.EvictedBlocks }),
+		c.counter("passed_bytes_total", "Of the loaded bytes of Segment in front of another store, those that came from that store.", func(s Stats) int64 { return s.PassedBytes }),
+		c.counter("filled_blocks_total", "Blocks that came from the next store and were kept on the host's own disk.", func(s Stats) int64 { return s.FilledBlocks }),
 		c.counter("device_copies_total", "Copies between the memory of a device and the host's that have succeeded.", func(s Stats) int64 { return s.DeviceCopies }),
 		c.counter("device_copied_bytes_total", "Bytes of these copies.", func(s Stats) int64 { return s.DeviceBytes }),
 		c.counter("failed_device_copies_total", "Copies to or from a device that failed. Should not rise.", func(s Stats) int64 { return s.FailedDeviceCopies }),
@@ -38,6 +40,7 @@ func NewCollector(s *Store, labels prometheus.Labels) prometheus.Collector {
 	c.gauges = []metric{
 		c.gauge("blocks", "Blocks held now. Absent where only the storage knows.", func(s Stats) int64 { return s.Blocks }),
 		c.gauge("capacity_bytes", "Bytes that the store may take; 0 means no bound.", func(s Stats) int64 { return s.CapacityBytes }),
+		c.gauge("unsent_blocks", "Blocks on the host's own disk that the next store does not have yet. If it does not fall, the next store is slow, full or does not answer.", func(s Stats) int64 { return s.UnsentBlocks }),
 		c.gauge("waiting_batches", "Loads and saves that wait for the store to accept them. Above 0 for long, the storage is too slow for the engine.", func(s Stats) int64 { return s.WaitingBatches }),
 		c.gauge("loading_batches", "Loads in flight.", func(s Stats) int64 { return s.LoadingBatches }),
 		c.gauge("loading_shards", "Shards of loads in flight.", func(s Stats) int64 { return s.LoadingShards }),

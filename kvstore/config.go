@@ -36,6 +36,9 @@ type Config struct {
 	// Checksums says how checksums are used. Default ChecksumsAuto.
 	Checksums Checksums
 
+	// WritePolicy says when a save is done in a chain of several stores. Default WriteBack.
+	WritePolicy WritePolicy
+
 	// Logger receives what an operator wants to know: the chain that was opened, damaged
 	// blocks, blocks that were dropped, storage that did not answer. At debug level it also
 	// receives the lines that UCM documents: the beginning and the end of each task, and
@@ -60,6 +63,18 @@ type Config struct {
 	// as it is.
 	Speed *Speed
 }
+
+// WritePolicy says when a save is done in a chain of several stores.
+type WritePolicy string
+
+const (
+	// WriteBack, the default: when the first store has the block. It gets to the others in the
+	// background; Flush waits for that.
+	WriteBack WritePolicy = "back"
+	// WriteThrough: when the last store has it, too. Of a block that is saved in parts, its
+	// last part waits.
+	WriteThrough WritePolicy = "through"
+)
 
 // CachePolicy says which blocks a cache evicts first.
 type CachePolicy string
@@ -180,6 +195,16 @@ type SegmentOptions struct {
 	Transfers int
 	// WaitingTransfers is how many more may wait. Default 1024.
 	WaitingTransfers int
+
+	// In front of another store:
+
+	// WaitingBlocks is how many blocks may wait to be sent to that store. Default 8192. Save
+	// waits while there are more, unless that store does not answer.
+	WaitingBlocks int
+	// FillBytes is the memory for blocks that came from that store, until Segment has them.
+	// Default 256 MiB. A block that finds no place there is read a second time, in the
+	// background.
+	FillBytes int64
 }
 
 // PagesOptions configure Pages, which keeps blocks in pages of one file that a page
@@ -242,6 +267,11 @@ func (c *Config) complete(chain []string) error {
 	case "", ChecksumsAuto, ChecksumsRequire, ChecksumsOff:
 	default:
 		return fmt.Errorf("kvstore: Config.Checksums is %.40q; use auto, require or off", c.Checksums)
+	}
+	switch c.WritePolicy {
+	case "", WriteBack, WriteThrough:
+	default:
+		return fmt.Errorf("kvstore: Config.WritePolicy is %.40q; use back or through", c.WritePolicy)
 	}
 	if s := c.Speed; s != nil && (s.BytesPerSecond < 0 || s.Latency < 0 || math.IsNaN(s.BytesPerSecond)) {
 		return errors.New("kvstore: Config.Speed is negative or not a number; use 0 for no bound")
@@ -335,6 +365,8 @@ func (c *Config) checkNumbers() error {
 		add("Segment.SegmentBytes", o.SegmentBytes)
 		threads("Segment.Transfers", o.Transfers)
 		count("Segment.WaitingTransfers", o.WaitingTransfers)
+		count("Segment.WaitingBlocks", o.WaitingBlocks)
+		add("Segment.FillBytes", o.FillBytes)
 	}
 	if o := c.Pages; o != nil {
 		add("Pages.CapacityBytes", o.CapacityBytes)

@@ -19,6 +19,7 @@ const (
 	defaultCacheGB       = 64
 	defaultSharedCacheGB = 256
 	defaultBufferBytes   = 64 << 20
+	defaultFillBytes     = 256 << 20
 
 	gib = 1 << 30
 )
@@ -47,6 +48,8 @@ func (c *Config) fillDefaults(chain []string) {
 			c.Segment = copyOrNew(c.Segment)
 			fill(&c.Segment.Transfers, defaultTransfers)
 			fill(&c.Segment.WaitingTransfers, defaultWaiting)
+			fill(&c.Segment.WaitingBlocks, defaultWaitingBlocks)
+			fill(&c.Segment.FillBytes, defaultFillBytes)
 		case pagesName:
 			c.Pages = copyOrNew(c.Pages)
 			fill(&c.Pages.URL, defaultPagesURL)

@@ -26,7 +26,7 @@ func TestDefaultsAreUCMs(t *testing.T) {
 			"Posix": PosixOptions{Dirs: []string{"/m"}, Transfers: 128, WaitingTransfers: 1024, AcceptedShards: 32768},
 		}},
 		"Segment": {"storage_backends: /m\nsegment_capacity_gb: 1", options{
-			"Segment": SegmentOptions{Dir: "/m", CapacityBytes: gib, Transfers: 32, WaitingTransfers: 1024},
+			"Segment": SegmentOptions{Dir: "/m", CapacityBytes: gib, Transfers: 32, WaitingTransfers: 1024, WaitingBlocks: 8192, FillBytes: 256 << 20},
 		}},
 		"Pages": {"pages_file: /m", options{
 			"Pages": PagesOptions{URL: "http://127.0.0.1:18000", File: "/m", Transfers: 32, WaitingBatches: 1024, RingOptions: rings},

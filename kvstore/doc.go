@@ -23,7 +23,8 @@
 //
 // # Stores
 //
-// A chain is one of these stores, or Cache and one of these stores:
+// A chain is one of these stores, or Cache, Segment or both with one of these stores behind
+// them:
 //
 //   - Posix keeps a file for each block in any directory. UCM's Posix store reads and
 //     writes the same files.
@@ -42,6 +43,9 @@
 //     other way round.
 //   - Empty keeps nothing: Cache|Empty is a cache in memory alone.
 //   - A store of your own: see [Registry].
+//
+// Segment in front of another store keeps on the host's own disk what was saved there or read
+// from the other: Cache|Segment|Ds3fs is host memory, the host's disk, and what all hosts share.
 //
 // Cache keeps blocks in host memory, private or shared by processes. A load that misses
 // the cache fills it. A save is done when the cache has the block; the cache then writes

@@ -17,13 +17,14 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/pages"
 	"github.com/kv3fs/kv3fs/kvstore/internal/ring"
 	"github.com/kv3fs/kv3fs/kvstore/internal/segment"
+	"github.com/kv3fs/kv3fs/kvstore/internal/tier"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer/ringio"
 	"github.com/kv3fs/kv3fs/usrbio"
 )
 
-// Open opens a chain by its name: a store, or Cache and a store with a bar between them
-// ("Cache|Ds3fs"). [Chains] lists them. The caller closes it.
+// Open opens a chain by its name: a store, or several with bars between them ("Cache|Ds3fs",
+// "Cache|Segment|Ds3fs"). [Chains] lists them. The caller closes it.
 func Open(chain string, c Config) (*Store, error) {
 	return new(Registry).Open(chain, c)
 }
@@ -43,14 +44,13 @@ func (r *Registry) openWith(chain string, c Config, free func(inShm bool) (int64
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", last, err)
 	}
-	place := meter.Front
-	if names[0] == cacheName {
-		place = meter.Behind
-	}
-	if b.rings {
-		store = meter.NewRegistrar(store, place, c.Logger)
-	} else {
-		store = meter.New(store, place, c.Logger)
+	store = b.measured(store, len(names) > 1)
+	if hasNear(names) {
+		near, err := b.near(store)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: %w", segmentName, err), store.Close())
+		}
+		store = b.measured(near, names[0] == cacheName)
 	}
 	if names[0] == cacheName {
 		front, err := b.cache(store)
@@ -65,6 +65,34 @@ func (r *Registry) openWith(chain string, c Config, free func(inShm bool) (int64
 	c.Logger.Info("opened block store", "chain", chainName(names), "namespace", b.namespace.String(),
 		"block_bytes", c.Layout.BlockBytes, "shard_bytes", c.Layout.ShardBytes)
 	return &Store{store, b.device}, nil
+}
+
+// measured puts a meter around a store.
+func (b *builder) measured(store kv.Store, behind bool) kv.Store {
+	place := meter.Front
+	if behind {
+		place = meter.Behind
+	}
+	if b.rings {
+		return meter.NewRegistrar(store, place, b.Logger)
+	}
+	return meter.New(store, place, b.Logger)
+}
+
+// near opens Segment in front of a store that is far.
+func (b *builder) near(far kv.Store) (kv.Store, error) {
+	near, err := b.segment()
+	if err != nil {
+		return nil, err
+	}
+	store, err := tier.New(near, far, tier.Options{
+		WriteThrough: b.WritePolicy == WriteThrough, WaitingBlocks: b.Segment.WaitingBlocks, FillBytes: b.Segment.FillBytes,
+		Timeout: b.Timeout, Logger: b.Logger,
+	})
+	if err != nil {
+		return nil, errors.Join(err, near.Close())
+	}
+	return store, nil
 }
 
 // plain is a store as the interface, nil where it was not opened.
@@ -229,6 +257,7 @@ func (b *builder) cache(next kv.Store) (kv.Store, error) {
 		DeviceStreams:     given.DeviceStreams,
 		WaitingQueueDepth: given.WaitingBlocks,
 		Timeout:           b.Timeout, Policy: string(given.Policy), Checksums: b.checksums(),
+		WriteThrough: b.WritePolicy == WriteThrough,
 	}
 	switch {
 	case given.Shared:

@@ -81,6 +81,11 @@ func (r *Registry) Chains() []string {
 	for _, back := range r.backs() {
 		all = append(all, cacheName+"|"+back, back)
 	}
+	for _, back := range r.backs() {
+		if back != segmentName && back != emptyName {
+			all = append(all, cacheName+"|"+segmentName+"|"+back, segmentName+"|"+back)
+		}
+	}
 	return all
 }
 

@@ -28,6 +28,11 @@ type Stats struct {
 	UnverifiedShards  int64 `json:"shards_unverified"` // loaded though no checksum was recorded
 	EvictedBlocks     int64 `json:"blocks_evicted"`
 
+	// Of Segment in front of another store.
+	PassedBytes  int64 `json:"bytes_loaded_from_next"` // of LoadedBytes: those that came from the next store
+	FilledBlocks int64 `json:"blocks_filled"`          // that came from the next store and were kept
+	UnsentBlocks int64 `json:"blocks_unsent"`          // that wait for the next store now
+
 	// Copies between the memory of a device and the host's, of Cache and Gds. Direct
 	// transfers between a device and a file are none.
 	DeviceCopies          int64 `json:"device_copies"` // that have succeeded
@@ -114,6 +119,7 @@ func statsOf(s kv.Stats) Stats {
 		DroppedBlocks: s.DroppedBlocks,
 		CorruptBlocks: s.CorruptBlocks, QuarantinedBlocks: s.QuarantinedBlocks,
 		UnverifiedShards: s.UnverifiedShards, EvictedBlocks: s.EvictedBlocks,
+		PassedBytes: s.PassedBytes, FilledBlocks: s.FilledBlocks, UnsentBlocks: s.UnsentBlocks,
 		DeviceCopies: s.DeviceCopies.Copies, DeviceBytes: s.DeviceCopies.Bytes,
 		FailedDeviceCopies: s.DeviceCopies.Failed, AbandonedDeviceCopies: s.DeviceCopies.Abandoned,
 		DirectBytes: s.DeviceTransfers.DirectBytes, RefusedDeviceBuffers: s.DeviceTransfers.RefusedBuffers, BufferedTransfers: s.DeviceTransfers.Buffered,

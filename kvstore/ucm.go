@@ -52,6 +52,8 @@ type UCMConfig struct {
 	RunningQueueDepth int `yaml:"running_queue_depth"`
 	// Checksums is auto (the default), require or off. Not UCM's.
 	Checksums Checksums `yaml:"checksums"`
+	// WritePolicy is back (the default) or through: see [WritePolicy]. Not UCM's.
+	WritePolicy WritePolicy `yaml:"write_policy"`
 
 	// Of Ds3fs:
 
@@ -107,6 +109,13 @@ type UCMConfig struct {
 	// SegmentCarryFraction is how much of a reused file may be blocks that were hit, and
 	// are kept. Default 0.25; at most 0.5, none where negative.
 	SegmentCarryFraction float64 `yaml:"segment_carry_fraction"`
+	// SegmentDir is the directory, which holds nothing else. Default StorageBackends; required
+	// where Segment is in front of another store.
+	SegmentDir string `yaml:"segment_dir"`
+	// SegmentWaitingBlocks and SegmentFillBytes are WaitingBlocks and FillBytes of
+	// [SegmentOptions].
+	SegmentWaitingBlocks int   `yaml:"segment_waiting_blocks"`
+	SegmentFillBytes     int64 `yaml:"segment_fill_bytes"`
 
 	// Of Pages, none of them UCM's:
 
@@ -168,7 +177,10 @@ func (c UCMConfig) Config(chain string) (Config, error) {
 	}
 	to := Config{
 		Namespace: c.Namespace, Layout: layout, Checksums: c.Checksums,
-		Timeout: milliseconds(c.TimeoutMs),
+		Timeout: milliseconds(c.TimeoutMs), WritePolicy: c.WritePolicy,
+	}
+	if hasNear(names) && c.SegmentDir == "" {
+		return Config{}, fmt.Errorf("%s: kvstore: segment_dir is missing; name a directory on the host's own disk, since storage_backends is where %s has its blocks", segmentName, names[len(names)-1])
 	}
 	for _, name := range names {
 		if err := c.options(name, &to); err != nil {
@@ -272,6 +284,11 @@ func (c *UCMConfig) check() error {
 	default:
 		return fmt.Errorf("kvstore: checksums is %.40q; use auto, require or off", c.Checksums)
 	}
+	switch c.WritePolicy {
+	case "", WriteBack, WriteThrough:
+	default:
+		return fmt.Errorf("kvstore: write_policy is %.40q; use back or through", c.WritePolicy)
+	}
 	if !slices.Contains([]string{"", "psync", "aio"}, c.PosixIOEngine) {
 		return fmt.Errorf("kvstore: posix_io_engine is %.40q; use psync or aio", c.PosixIOEngine)
 	}
@@ -321,9 +338,12 @@ func (c *UCMConfig) rings() RingOptions {
 }
 
 func (c *UCMConfig) segment() (*SegmentOptions, error) {
-	dirs, err := c.backends()
-	if err != nil {
-		return nil, err
+	dirs := []string{c.SegmentDir}
+	if c.SegmentDir == "" {
+		var err error
+		if dirs, err = c.backends(); err != nil {
+			return nil, err
+		}
 	}
 	if len(dirs) > 1 {
 		return nil, fmt.Errorf("kvstore: storage_backends names %d directories; Segment has one", len(dirs))
@@ -338,6 +358,7 @@ func (c *UCMConfig) segment() (*SegmentOptions, error) {
 	return &SegmentOptions{
 		Dir: dirs[0], CapacityBytes: capacity, SegmentBytes: c.SegmentBytes, CarryFraction: c.SegmentCarryFraction,
 		DirectIO: c.direct(), Transfers: c.StreamNumber, WaitingTransfers: c.WaitingQueueDepth,
+		WaitingBlocks: c.SegmentWaitingBlocks, FillBytes: c.SegmentFillBytes,
 	}, nil
 }
 

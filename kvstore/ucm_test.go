@@ -25,14 +25,17 @@ func TestParseChain(t *testing.T) {
 		}
 	}
 	for chain, want := range map[string]string{
-		"":                  "the chains are Cache|Posix",
-		"Cache|Ds3fz":       "did you mean Ds3fs?",
-		"cache|Posix":       "did you mean Cache?",
-		"Cache":             "Cache|Empty",
-		"Posix|Cache":       "needs a store behind it",
-		"Posix|Ds3fs":       "a chain is one store, or Cache and one store",
-		"Cache|Cache|Posix": "a chain is one store, or Cache and one store",
-		"Cache||Posix":      "there is no store",
+		"":                    "the chains are Cache|Posix",
+		"Cache|Ds3fz":         "did you mean Ds3fs?",
+		"cache|Posix":         "did you mean Cache?",
+		"Cache":               "Cache|Empty",
+		"Posix|Cache":         "needs a store behind it",
+		"Posix|Ds3fs":         "a chain is one store, or Cache, Segment or both and one store",
+		"Segment|Segment":     "a chain is one store, or Cache, Segment or both and one store",
+		"Segment|Cache|Posix": "a chain is one store, or Cache, Segment or both and one store",
+		"Segment|Empty":       "a chain is one store, or Cache, Segment or both and one store",
+		"Cache|Cache|Posix":   "a chain is one store, or Cache, Segment or both and one store",
+		"Cache||Posix":        "there is no store",
 	} {
 		if _, err := parseChain(chain); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", chain, err, want)

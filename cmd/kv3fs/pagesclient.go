@@ -126,12 +126,12 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 		return c.noSuchSpace(there)
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "namespace\tset\tranks\tpages\tfree\treserved\tkeyed\tresting\tkeys\tcomplete\tleased\thits\tmisses\tevicted\trefused\t")
+	fmt.Fprintln(t, "namespace\tset\tranks\tpages\tfree\tkept\treserved\tkeyed\tresting\tkeys\tcomplete\tleased\thits\tmisses\tevicted\trefused\t")
 	for _, s := range all {
 		p := sumPages(s.Ranks)
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n",
 			orDefault(s.Space.Namespace), s.Space.Set, ranksOf(s),
-			humanize.Comma(p.NumPages), humanize.Comma(p.Free), humanize.Comma(p.Reserved), keyedOf(s), humanize.Comma(p.Quarantined),
+			humanize.Comma(p.NumPages), humanize.Comma(p.Free), humanize.Comma(p.KeptFree), humanize.Comma(p.Reserved), keyedOf(s), humanize.Comma(p.Quarantined),
 			humanize.Comma(s.Keys), humanize.Comma(s.Complete), humanize.Comma(s.Leased),
 			humanize.Comma(s.Counters.Hits), humanize.Comma(s.Counters.Misses), humanize.Comma(s.Counters.Evicted), humanize.Comma(s.Counters.Refused))
 	}
@@ -192,6 +192,7 @@ func sumPages(ranks []pageservice.RankPages) (sum pageservice.RankPages) {
 	for _, r := range ranks {
 		sum.NumPages += r.NumPages
 		sum.Free += r.Free
+		sum.KeptFree += r.KeptFree
 		sum.Reserved += r.Reserved
 		sum.Keyed += r.Keyed
 		sum.Quarantined += r.Quarantined

@@ -18,6 +18,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
+	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
@@ -47,6 +48,7 @@ type Config struct {
 	Drain time.Duration
 	Log   *slog.Logger
 
+	health    *health.Store // of the data directory's file system
 	usage     tree.Usage    // a test's, in place of the keeper
 	stopGrace time.Duration // a test's, in place of the constant
 }
@@ -108,6 +110,8 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if n := st.removeLeftovers(); n > 0 {
 		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)
 	}
+	c.health = health.Watch(health.Options{Dir: data, Look: useData(data, st.dir), Limit: max(c.Rings.Deadline, shortestLook), Log: c.Log})
+	defer c.health.End()
 	held := stillHeld(host.Local(), st.formerMounts(me.Boot), c.Log)
 	pageFiles, err := newPageFiles(data, []string{data, c.DataDir, c.MountPoint}, c.Pages.Files, c.Log)
 	if err != nil {
@@ -136,7 +140,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	defer func() { err = errors.Join(err, tree.Close()) }()
 	set := settings.New(c.Settings)
-	c.Rings.Logger = c.Log
+	c.Rings.Logger, c.Rings.Health = c.Log, c.health
 	c.Rings.MaxRegistrations = c.Limits.Registrations
 	c.Rings.MaxRingUsers = c.Limits.RingUsers
 	c.Rings.MaxMappedBytes = c.Limits.mappedBytes(host.Local())
@@ -156,10 +160,11 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		c.Log.Info("the data directory's file system has no POSIX ACLs: only permission bits decide", "data", data)
 	}
 	control := controldir.New(rings, set, controldir.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
-	c.Mount.Log = c.Log
+	c.Mount.Log, c.Mount.Health = c.Log, c.health
 	c.Mount.Limits = c.Limits.mount(host.Local())
 	c.Mount.Daemon = identity(c, data)
-	pageService, err := pagesOf(st.dir, c.Pages, pageFiles, newRingMetrics(rings), newChecksumMetrics(sums))
+	c.Pages.health = c.health
+	pageService, err := pagesOf(st.dir, c.Pages, pageFiles, newRingMetrics(rings), newChecksumMetrics(sums), healthMetric(c.health))
 	if err != nil {
 		return err
 	}
@@ -213,7 +218,7 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 	go func() { mountDone <- mnt.Serve() }()
 
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReady) // systemd may not be there
-	watchdog := startWatchdog(c.Log, lookUp(mnt.Point()), rings.Alive)
+	watchdog := startWatchdog(c.Log, lookUp(mnt.Point(), c.health.Err), rings.Alive)
 	defer watchdog.end()
 	ready(mnt.Point())
 

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
@@ -37,6 +38,8 @@ type Pages struct {
 	// Drain bounds how long a stop waits for requests in flight.
 	Drain time.Duration
 	Log   *slog.Logger
+
+	health *health.Store // of the daemon's data directory; nil where there is no daemon
 }
 
 // pagesDir is the directory of the page index in this host's part of the state
@@ -113,7 +116,12 @@ func startPages(hostDir string, p Pages, files *pageFiles, more ...prometheus.Co
 	registry.MustRegister(more...)
 	d := httpserver.New(s.index, httpserver.Options{
 		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: registry, Log: p.Log,
-		Probe: func() error { return probe(filepath.Join(dir, "probe")) },
+		Probe: func() error {
+			if err := p.health.Err(); err != nil {
+				return err
+			}
+			return probe(filepath.Join(dir, "probe"))
+		},
 	})
 	var ctx context.Context
 	ctx, s.cancel = context.WithCancel(context.Background())

@@ -82,21 +82,40 @@ func (w *watchdog) stop() { w.stopping.Store(true) }
 func (w *watchdog) end() { close(w.quit) }
 
 // lookUp returns a check that the mount answers: it looks for a name that nobody has.
-// 3fs-virt is answered without the disk, and the kernel does not know the name yet.
-func lookUp(point string) func(context.Context) error {
+// 3fs-virt is answered without the disk, and the kernel does not know the name yet. But the kernel may ask
+// for the root's attributes on the way, which come from the data directory. works says whether that works:
+// while it does not, a lookup that hangs is no fault of the daemon's.
+func lookUp(point string, works func() error) func(context.Context) error {
 	var n int
-	return func(context.Context) error {
-		n++
-		name := filepath.Join(point, host.VirtDir, fmt.Sprintf(".watchdog-%d", n))
-		var st unix.Stat_t
-		if err := unix.Lstat(name, &st); !isAnswer(err) {
-			return fmt.Errorf("look up %s: %w", name, err)
+	var pending chan error // of a lookup that was given up
+	return func(ctx context.Context) error {
+		if pending == nil {
+			n++
+			name := filepath.Join(point, host.VirtDir, fmt.Sprintf(".watchdog-%d", n))
+			answer := make(chan error, 1)
+			go func() {
+				var st unix.Stat_t
+				answer <- unix.Lstat(name, &st)
+			}()
+			pending = answer
 		}
-		return nil
+		select {
+		case err := <-pending:
+			pending = nil
+			if !isAnswer(err) {
+				return fmt.Errorf("look up a name in %s: %w", filepath.Join(point, host.VirtDir), err)
+			}
+			return nil
+		case <-ctx.Done():
+			if works() != nil {
+				return nil
+			}
+			return fmt.Errorf("look up a name in %s: %w", filepath.Join(point, host.VirtDir), ctx.Err())
+		}
 	}
 }
 
 // isAnswer reports whether a lookup of a name that nobody has ended as it does while the mount
 // works. EAGAIN is an answer, too: requests of the daemon's user that hang with the data
-// directory have taken all that --limit-requests allows.
-func isAnswer(err error) bool { return err == unix.ENOENT || err == unix.EAGAIN }
+// directory have taken all that --limit-requests allows. So is EIO, of a data directory that fails.
+func isAnswer(err error) bool { return err == unix.ENOENT || err == unix.EAGAIN || err == unix.EIO }

@@ -18,6 +18,13 @@ type Log interface {
 	// which process has it. An error that wraps ErrCorrupt means that the log is
 	// damaged; then nothing was written to it. After any error the log holds nothing,
 	// and only Close may be called.
+	//
+	// A log that several hosts share has one leader. Start returns once this host leads and
+	// has passed on everything that was written before, however long another host leads
+	// until then; meanwhile it passes on records as they come. When another host has taken
+	// the lead, every later Append fails with ErrDemoted.
+	//
+	// Close may be called while Start runs. Start then returns ErrClosed.
 	Start(LogOwner) error
 
 	// Append queues records that become durable together, and returns at once. The log
@@ -44,19 +51,40 @@ type Log interface {
 	Close() error
 }
 
-// LogOwner is what a Log calls back. Replay, Missing and Replayed are called during Start, in
-// the goroutine of its caller; the others by one goroutine at a time.
+// LogOwner is what a Log calls back. Keep and LiveBytes are called after Start, by one goroutine
+// at a time; the others during Start, in the goroutine of its caller.
 type LogOwner struct {
 	// Replay receives every record, oldest first; rec is valid during the call only.
 	// An error means that the owner did not write this record: the log is damaged.
 	Replay func(rec []byte) error
+
+	// Snapshot, StateHash, Whole and Reset are called between calls of Replay, and before Missing
+	// and Replayed. A log that keeps every record calls none of them.
+	//
+	// Snapshot passes to emit the records that give an empty owner the state that the replayed
+	// ones gave. Equal states give equal records, in the same order. A record has at most
+	// SnapshotRecordBytes, and emit keeps it if it likes. The error of emit ends it.
+	Snapshot func(emit func(rec []byte) error) error
+
+	// StateHash is equal for equal states, whether they came from a snapshot or from all
+	// records, and on every host.
+	StateHash func() uint64
+
+	// Whole reports whether the owner still has everything that it was told. It is false after
+	// the owner forgot some for lack of memory: then Snapshot and StateHash say nothing of the
+	// log, and another host should lead. It may lead nevertheless; what it forgot are misses.
+	Whole func() bool
+
+	// Reset makes the owner forget all that was replayed: the log begins again, from a snapshot.
+	Reset func()
 
 	// Missing is called after the last record if some that were acknowledged may be
 	// missing; cause names the log and says why. Until the next write succeeds, the log
 	// remembers that. So the owner writes what it makes of it at once and in one Append.
 	Missing func(cause string)
 
-	// Replayed is called after that. An error means that the log is damaged.
+	// Replayed is called after that. An error means that the log is damaged. What the owner
+	// does not know of its last life, such as who uses a page, it bounds from this moment on.
 	Replayed func() error
 
 	// Keep returns what the owner still needs of the oldest record, as new records that
@@ -68,3 +96,6 @@ type LogOwner struct {
 	// LiveBytes returns about how many bytes a log without waste would have.
 	LiveBytes func() int64
 }
+
+// SnapshotRecordBytes is the length that no record of LogOwner.Snapshot exceeds.
+const SnapshotRecordBytes = 128 << 10

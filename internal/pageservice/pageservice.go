@@ -14,6 +14,7 @@ package pageservice
 
 import (
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -89,6 +90,7 @@ type RankPages struct {
 	Rank        int   `json:"rank"`
 	NumPages    int64 `json:"num_pages"`
 	Free        int64 `json:"free"`
+	KeptFree    int64 `json:"kept_free"` // among the free ones: see Options.Free
 	Reserved    int64 `json:"reserved"`
 	Keyed       int64 `json:"keyed"`
 	Quarantined int64 `json:"resting"`
@@ -128,6 +130,11 @@ type Options struct {
 	Reserve    time.Duration // how long a reservation lasts; 60 s
 	Quarantine time.Duration // how long a page that was given up is kept from others; 10 s
 
+	// Free is the share of each rank's pages that is kept free, as far as keys can be evicted for it, and that a
+	// restart finds free: it protects all keys for a while, and would have no page for a new one. The
+	// pages are given out when there are no others. Rounded down, so small files keep none; 0 is none.
+	Free float64
+
 	// MemoryBytes bounds the memory of the index; 1 GiB. No namespace may take more
 	// than it leaves for the others.
 	MemoryBytes int64
@@ -161,6 +168,9 @@ var (
 	// ErrUnavailable: the change could not be made durable (the disk is full or
 	// broken), and was not made. Queries still work.
 	ErrUnavailable = errors.New("the page index cannot write")
+	// ErrDemoted: another host leads the log now, or may. What was written before holds;
+	// whether this change was made is for that host to say.
+	ErrDemoted = fmt.Errorf("%w: another host leads its log now", ErrUnavailable)
 	// ErrFull: there is no memory for another rank or namespace.
 	ErrFull = errors.New("the page index is full")
 	// ErrClosed: the index, or its log, was closed.

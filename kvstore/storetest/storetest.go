@@ -11,6 +11,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -105,6 +106,13 @@ func open(t testing.TB, chain, dir string, o Options, so storesuite.Options) sto
 		Layout:    kvstore.Layout(so.Layout),
 		Timeout:   10 * time.Second,
 	}
+	near := ""
+	if strings.Contains(chain, "Segment|") { // which is on the host's own disk
+		near, dir = filepath.Join(dir, "near"), filepath.Join(dir, "far")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for store := range strings.SplitSeq(chain, "|") {
 		switch store {
 		case "Cache":
@@ -120,7 +128,7 @@ func open(t testing.TB, chain, dir string, o Options, so storesuite.Options) sto
 			c.Namespace.DType = "uint8"
 			c.Gds = &kvstore.GdsOptions{Dirs: []string{dir}, Shape: []int64{so.Layout.BlockBytes}, MemoryFormat: 4}
 		case "Segment":
-			c.Segment = &kvstore.SegmentOptions{Dir: dir, CapacityBytes: 64 << 20, SegmentBytes: 4 << 20}
+			c.Segment = &kvstore.SegmentOptions{Dir: cmp.Or(near, dir), CapacityBytes: 64 << 20, SegmentBytes: 4 << 20}
 		case "Pages":
 			c.Pages = &kvstore.PagesOptions{File: filepath.Join(dir, "pages"), CapacityBytes: 4 * int64(so.Blocks) * (blockBytes + 8192)}
 		case "RtpLlm":

@@ -11,7 +11,7 @@ import (
 
 // The contract holds for whole chains, through the API that programs use.
 func TestChains(t *testing.T) {
-	for _, chain := range []string{"Cache|Posix", "Cache|Segment", "Cache|Empty", "Posix", "Segment", "LMCache", "Cache|LMCache", "Cache|RtpLlm", "Cache|Kvcm", "Empty"} {
+	for _, chain := range []string{"Cache|Posix", "Cache|Segment", "Cache|Empty", "Posix", "Segment", "LMCache", "Cache|LMCache", "Cache|RtpLlm", "Cache|Kvcm", "Cache|Segment|Posix", "Segment|Posix", "Empty"} {
 		t.Run(chain, func(t *testing.T) {
 			storetest.Run(t, chain, storetest.Options{})
 		})

@@ -34,10 +34,11 @@ type service struct {
 	child   *measure.Child // nil for a service that the benchmark did not start
 }
 
-// startOurs starts a page service over an empty directory.
+// startOurs starts a page service over an empty directory. It keeps no page free, so that it holds as many keys as
+// the reference does.
 func startOurs(ctx context.Context, binary, scratch string) (*service, error) {
 	return start(ctx, nameOurs, scratch, func(dir, address, _ string) ([]string, error) {
-		return []string{binary, "pages", "serve", "--data", filepath.Join(dir, "data"), "--listen", address}, nil
+		return []string{binary, "pages", "serve", "--data", filepath.Join(dir, "data"), "--listen", address, "--free", "0"}, nil
 	})
 }
 

@@ -113,7 +113,7 @@ func (fs *fileSystem) symlinkIntoRmRf(cancel <-chan struct{}, h *fuse.InHeader, 
 	name, err := fs.tree.RemoveAll(c, rel, cancel)
 	fs.forgetName(name, h.NodeId)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	fs.transient(h, target, out)
 	return fuse.OK
@@ -132,7 +132,7 @@ func (fs *fileSystem) renameIntoRmRf(cancel <-chan struct{}, in *fuse.RenameIn, 
 	if err != nil {
 		fs.notifier.entry(in.NodeId, name)
 	}
-	return statusOf(err)
+	return fs.statusOf(err)
 }
 
 func (fs *fileSystem) symlinkToMove(h *fuse.InHeader, source, name string, out *fuse.EntryOut) fuse.Status {
@@ -142,7 +142,7 @@ func (fs *fileSystem) symlinkToMove(h *fuse.InHeader, source, name string, out *
 	}
 	was, err := fs.tree.MoveInto(callerOf(h), rel, h.NodeId, name)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	fs.forgetName(was, h.NodeId)
 	fs.transient(h, source, out)

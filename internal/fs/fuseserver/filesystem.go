@@ -98,10 +98,11 @@ func callerOf(h *fuse.InHeader) cred.Caller {
 }
 
 // statusOf translates an error into a FUSE status. Nothing else in this package does.
-func statusOf(err error) fuse.Status {
+func (fs *fileSystem) statusOf(err error) fuse.Status {
 	if err == nil {
 		return fuse.OK
 	}
+	err = fs.opts.Health.Answer(err)
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		return fuse.Status(errno)
@@ -112,11 +113,11 @@ func statusOf(err error) fuse.Status {
 // nodeStatusOf is statusOf for a request that names a node and no entry. Without the file, the
 // entry that led the kernel there is stale: it looks the name up again, and makes a new
 // file if it is to.
-func nodeStatusOf(err error) fuse.Status {
+func (fs *fileSystem) nodeStatusOf(err error) fuse.Status {
 	if errors.Is(err, unix.ENOENT) {
 		return fuse.Status(unix.ESTALE)
 	}
-	return statusOf(err)
+	return fs.statusOf(err)
 }
 
 func (fs *fileSystem) readonly(h *fuse.InHeader) bool { return fs.settings.Readonly(h.Uid) }
@@ -159,7 +160,7 @@ func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, o
 		}
 	}
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	fs.entry(out, e, h.Uid)
 	return fuse.OK
@@ -182,7 +183,7 @@ func (fs *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 	}
 	e, err := fs.tree.Getattr(in.NodeId, fs.settings.AttrTimeout(in.Uid))
 	if err != nil {
-		return nodeStatusOf(err)
+		return fs.nodeStatusOf(err)
 	}
 	out.SetTimeout(e.Keep)
 	fs.attr(&out.Attr, &e.Attr)
@@ -214,7 +215,7 @@ func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	c.ClearSetID = in.Valid&fuse.FATTR_KILL_SUIDGID != 0
 	e, err := fs.tree.Setattr(in.NodeId, c, fs.settings.AttrTimeout(in.Uid))
 	if err != nil {
-		return nodeStatusOf(err)
+		return fs.nodeStatusOf(err)
 	}
 	out.SetTimeout(e.Keep)
 	fs.attr(&out.Attr, &e.Attr)
@@ -237,7 +238,7 @@ func (fs *fileSystem) Readlink(_ <-chan struct{}, h *fuse.InHeader) ([]byte, fus
 		return []byte(target), fuse.Status(errno)
 	}
 	target, err := fs.tree.Readlink(h.NodeId)
-	return []byte(target), statusOf(err)
+	return []byte(target), fs.statusOf(err)
 }
 
 // mayMake checks what every request that creates an entry must satisfy.
@@ -255,7 +256,7 @@ func (fs *fileSystem) mayMake(h *fuse.InHeader, name string) fuse.Status {
 
 func (fs *fileSystem) made(out *fuse.EntryOut, e tree.Entry, err error, h *fuse.InHeader) fuse.Status {
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	fs.entry(out, e, h.Uid)
 	return fuse.OK
@@ -322,7 +323,7 @@ func (fs *fileSystem) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) f
 	if fs.readonly(h) {
 		return fuse.EROFS
 	}
-	return statusOf(fs.tree.Unlink(h.NodeId, name))
+	return fs.statusOf(fs.tree.Unlink(h.NodeId, name))
 }
 
 func (fs *fileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
@@ -332,7 +333,7 @@ func (fs *fileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fu
 	if fs.readonly(h) {
 		return fuse.EROFS
 	}
-	return statusOf(fs.tree.Rmdir(h.NodeId, name))
+	return fs.statusOf(fs.tree.Rmdir(h.NodeId, name))
 }
 
 func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
@@ -347,7 +348,7 @@ func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, ne
 	case toVirtual:
 		return fs.renameIntoRmRf(cancel, in, name, newName)
 	}
-	return statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader)))
+	return fs.statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader)))
 }
 
 // StatFs shows the data directory's file system, and in a directory whose size is limited
@@ -355,7 +356,7 @@ func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, ne
 func (fs *fileSystem) StatFs(_ <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
 	st, err := fs.tree.Statfs()
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	unit := uint64(st.Frsize)
 	if unit == 0 {

@@ -91,7 +91,7 @@ func (fs *fileSystem) answerEmpty(unique uint64) {
 func (fs *fileSystem) ioctlFsync(in *fuse.IoctlIn) fuse.Status {
 	if h := fs.handles.get(in.Fh).file; h != nil {
 		if err := h.Sync(false); err != nil {
-			return statusOf(err)
+			return fs.statusOf(err)
 		}
 	}
 	fs.invalidate(in.NodeId, false)
@@ -102,7 +102,7 @@ func (fs *fileSystem) ioctlFsync(in *fuse.IoctlIn) fuse.Status {
 func (fs *fileSystem) ioctlGetFlags(in *fuse.IoctlIn, out []byte) fuse.Status {
 	flags, err := fs.tree.Flags(in.NodeId)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	if len(out) < 4 {
 		return fuse.EINVAL
@@ -119,7 +119,7 @@ func (fs *fileSystem) ioctlFsGetXattr(in *fuse.IoctlIn, out []byte) fuse.Status 
 	)
 	flags, err := fs.tree.Flags(in.NodeId)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	return answer(out, size, func() {
 		if flags&tree.FlagImmutable != 0 {
@@ -132,7 +132,7 @@ func (fs *fileSystem) ioctlSetFlags(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	if len(arg) < 4 {
 		return fuse.EINVAL
 	}
-	return statusOf(fs.tree.SetFlags(in.NodeId, callerOf(&in.InHeader), binary.NativeEndian.Uint32(arg)))
+	return fs.statusOf(fs.tree.SetFlags(in.NodeId, callerOf(&in.InHeader), binary.NativeEndian.Uint32(arg)))
 }
 
 func (fs *fileSystem) ioctlRecursiveRm(cancel <-chan struct{}, in *fuse.IoctlIn) fuse.Status {
@@ -144,7 +144,7 @@ func (fs *fileSystem) ioctlRecursiveRm(cancel <-chan struct{}, in *fuse.IoctlIn)
 	name, err := fs.tree.RemoveDir(callerOf(&in.InHeader), in.NodeId, cancel)
 	fs.forgetName(name, 0)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	fs.answerEmpty(in.Unique)
 	return fuse.OK
@@ -153,14 +153,14 @@ func (fs *fileSystem) ioctlRecursiveRm(cancel <-chan struct{}, in *fuse.IoctlIn)
 func (fs *fileSystem) ioctlHardlink(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	a, err := wire.DecodeHardlink(arg)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	parent, err := fs.realDir(in, a.NewParentIno, a.Name)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	if err := fs.tree.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader)); err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	fs.invalidate(in.NodeId, false) // the link count changed
 	fs.notifier.entryAndWait(parent, a.Name)
@@ -180,7 +180,7 @@ func (fs *fileSystem) realDir(in *fuse.IoctlIn, ino uint64, name string) (uint64
 func (fs *fileSystem) ioctlPunchHole(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	ranges, err := wire.DecodePunchHole(arg)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	starts, ends := make([]uint64, len(ranges)), make([]uint64, len(ranges))
 	block := uint64(fs.opts.BlockBytes)
@@ -190,13 +190,13 @@ func (fs *fileSystem) ioctlPunchHole(in *fuse.IoctlIn, arg []byte) fuse.Status {
 		}
 		starts[i], ends[i] = r.Start, r.End
 	}
-	return statusOf(fs.tree.PunchHole(in.NodeId, callerOf(&in.InHeader), starts, ends))
+	return fs.statusOf(fs.tree.PunchHole(in.NodeId, callerOf(&in.InHeader), starts, ends))
 }
 
 func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	a, err := wire.DecodeMove(arg)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	if ino, err := fs.tree.Ino(in.NodeId); err != nil || ino != a.SrcParentIno {
 		return fuse.EINVAL
@@ -206,7 +206,7 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	}
 	to, err := fs.realDir(in, a.DstParentIno, a.DstName)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	if a.MoveToTrash {
 		if st := fs.trashable(in, a, to); st != fuse.OK {
@@ -214,7 +214,7 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 		}
 	}
 	if err := fs.tree.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader), a.MoveToTrash); err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	fs.notifier.entryAndWait(in.NodeId, a.SrcName)
 	fs.notifier.entryAndWait(to, a.DstName)
@@ -227,7 +227,7 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.Status {
 	src, err := fs.tree.Lookup(in.NodeId, a.SrcName, 0)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	defer fs.Forget(src.ID, 1)
 	if dst, err := fs.tree.Lookup(to, a.DstName, 0); err == nil {
@@ -248,7 +248,7 @@ func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.S
 func (fs *fileSystem) ioctlRemove(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte) fuse.Status {
 	a, err := wire.DecodeRemove(arg)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	if ino, err := fs.tree.Ino(in.NodeId); err != nil || ino != a.ParentIno {
 		return fuse.EINVAL
@@ -265,5 +265,5 @@ func (fs *fileSystem) ioctlRemove(cancel <-chan struct{}, in *fuse.IoctlIn, arg 
 	}
 	err = fs.tree.RemoveEntry(callerOf(&in.InHeader), in.NodeId, a.Name, a.Recursive, cancel)
 	fs.notifier.entryAndWait(in.NodeId, a.Name)
-	return statusOf(err)
+	return fs.statusOf(err)
 }

@@ -35,7 +35,7 @@ func (fs *fileSystem) openDir(in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	}
 	d, err := fs.tree.OpenDir(in.NodeId)
 	if err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	out.Fh = fs.handles.add(openHandle{uid: in.Uid, dir: d})
 	return fuse.OK
@@ -47,7 +47,7 @@ func (fs *fileSystem) ReleaseDir(in *fuse.ReleaseIn) {
 
 func (fs *fileSystem) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	if d := fs.handles.get(in.Fh).dir; d != nil {
-		return statusOf(d.Sync())
+		return fs.statusOf(d.Sync())
 	}
 	return fuse.OK
 }
@@ -101,7 +101,7 @@ func (fs *fileSystem) list(in *fuse.ReadIn, real func(fuse.DirEntry, *tree.Dir) 
 		return real(fuse.DirEntry{Name: e.Name, Ino: e.Ino, Mode: e.Type, Off: uint64(e.Next)}, open.dir)
 	})
 	if err != nil || !ended || in.NodeId != tree.RootID {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	a, errno := fs.control.Getattr(callerOf(&in.InHeader), wire.InoVirt)
 	if errno == 0 {

@@ -162,12 +162,12 @@ func (fs *fileSystem) open(in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	}
 	h, err := fs.tree.Open(in.NodeId, callerOf(&in.InHeader), int(in.Flags))
 	if err != nil {
-		return nodeStatusOf(err)
+		return fs.nodeStatusOf(err)
 	}
 	if in.Mode&fuse.OPEN_KILL_SUIDGID != 0 {
 		if err := h.ClearSetID(); err != nil {
 			h.Close()
-			return statusOf(err)
+			return fs.statusOf(err)
 		}
 	}
 	fs.opened(&in.InHeader, in.Flags, h, out)
@@ -209,7 +209,7 @@ func (fs *fileSystem) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.Cr
 func (fs *fileSystem) created(in *fuse.CreateIn, e tree.Entry, h *tree.Handle, err error, out *fuse.CreateOut) fuse.Status {
 	if err != nil {
 		fs.files.Return(in.Uid, 1)
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	fs.opened(&in.InHeader, in.Flags, h, &out.OpenOut)
 	e.Keep = h.Keep(e.Keep)
@@ -232,7 +232,7 @@ func (fs *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse
 	}
 	total, err := h.Read(buf, int64(in.Offset))
 	if err != nil && total == 0 {
-		return nil, statusOf(err)
+		return nil, fs.statusOf(err)
 	}
 	return fuse.ReadResultData(buf[:total]), fuse.OK
 }
@@ -248,13 +248,13 @@ func (fs *fileSystem) write(in *fuse.WriteIn, data []byte, wait *tree.Waiting) (
 	}
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		if err := h.ClearSetID(); err != nil {
-			return 0, statusOf(err)
+			return 0, fs.statusOf(err)
 		}
 	}
 	// The offset of an append comes from attributes that may be stale; the backing file
 	// knows its end.
 	n, err := h.Write(data, int64(in.Offset), in.Flags&unix.O_APPEND != 0, in.Uid, wait)
-	return uint32(n), statusOf(err)
+	return uint32(n), fs.statusOf(err)
 }
 
 // Fallocate handles fallocate(2). The kernel writes back and drops the pages that it has of
@@ -275,7 +275,7 @@ func (fs *fileSystem) fallocate(in *fuse.FallocateIn, wait *tree.Waiting) fuse.S
 	if errors.Is(err, unix.ENOSYS) {
 		err = unix.EOPNOTSUPP // for this file; the kernel would ask for no other one any more
 	}
-	return statusOf(err)
+	return fs.statusOf(err)
 }
 
 func (fs *fileSystem) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
@@ -286,7 +286,7 @@ func (fs *fileSystem) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.Lseek
 	// The descriptor's own position is not used: all I/O has offsets.
 	off, err := unix.Seek(h.FD(), int64(in.Offset), int(in.Whence))
 	out.Offset = uint64(off)
-	return statusOf(err)
+	return fs.statusOf(err)
 }
 
 // Flush handles close(2) of a client. A backing file system that reports write errors
@@ -297,13 +297,13 @@ func (fs *fileSystem) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 		return fuse.OK
 	}
 	if err := h.Publish(); err != nil {
-		return statusOf(err)
+		return fs.statusOf(err)
 	}
 	fd, err := unix.FcntlInt(uintptr(h.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return fuse.OK // out of descriptors: a write error is reported later, not lost
 	}
-	return statusOf(unix.Close(fd))
+	return fs.statusOf(unix.Close(fd))
 }
 
 func (fs *fileSystem) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
@@ -311,5 +311,5 @@ func (fs *fileSystem) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	if h == nil {
 		return fuse.EBADF
 	}
-	return statusOf(h.Sync(in.FsyncFlags&1 != 0))
+	return fs.statusOf(h.Sync(in.FsyncFlags&1 != 0))
 }

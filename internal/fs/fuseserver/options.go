@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -56,6 +57,9 @@ type Options struct {
 	// Daemon is the value of the root's attribute wire.DaemonXattr; the mount fills in
 	// Passthrough. nil: there is no such attribute.
 	Daemon *wire.Daemon
+
+	// Health is the file system under the tree. nil: nobody looks after it.
+	Health *health.Store
 
 	// Log gets warnings. nil: slog.Default().
 	Log *slog.Logger

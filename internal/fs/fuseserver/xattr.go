@@ -88,7 +88,7 @@ func (fs *fileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dest []byte
 	}
 	names, err := fs.tree.UserXattrs(h.NodeId)
 	if err != nil {
-		return 0, statusOf(err)
+		return 0, fs.statusOf(err)
 	}
 	names = append(names, fs.tree.ACLs(h.NodeId)...)
 	if fs.tree.Locked(h.NodeId) {
@@ -105,21 +105,21 @@ func (fs *fileSystem) getACL(node uint64, name string, dest []byte) (uint32, fus
 	if wire.IsVirtual(node) {
 		return 0, fuse.ENODATA
 	}
-	return sized(dest)(fs.tree.ACL(node, name, dest))
+	return fs.sized(dest)(fs.tree.ACL(node, name, dest))
 }
 
 func (fs *fileSystem) getUserXattr(node uint64, name string, dest []byte) (uint32, fuse.Status) {
-	return sized(dest)(fs.tree.UserXattr(node, name, dest))
+	return fs.sized(dest)(fs.tree.UserXattr(node, name, dest))
 }
 
 // sized returns a function that answers with a size and an error of the tree, as fit does
 // when the size was asked for.
-func sized(dest []byte) func(size int, err error) (uint32, fuse.Status) {
+func (fs *fileSystem) sized(dest []byte) func(size int, err error) (uint32, fuse.Status) {
 	return func(size int, err error) (uint32, fuse.Status) {
 		if err == nil && len(dest) == 0 {
 			err = unix.ERANGE
 		}
-		return uint32(max(size, 0)), statusOf(err)
+		return uint32(max(size, 0)), fs.statusOf(err)
 	}
 }
 
@@ -132,7 +132,7 @@ func (fs *fileSystem) setUserXattr(h *fuse.InHeader, name string, value []byte, 
 	case fs.readonly(h):
 		return fuse.EROFS
 	}
-	return statusOf(fs.tree.SetUserXattr(h.NodeId, name, value, flags, callerOf(h)))
+	return fs.statusOf(fs.tree.SetUserXattr(h.NodeId, name, value, flags, callerOf(h)))
 }
 
 // setACL sets or removes an ACL. The kernel has checked that the client may, and the data
@@ -144,7 +144,7 @@ func (fs *fileSystem) setACL(h *fuse.InHeader, name string, value []byte) fuse.S
 	case fs.readonly(h):
 		return fuse.EROFS
 	}
-	return statusOf(fs.tree.SetACL(h.NodeId, name, value, callerOf(h)))
+	return fs.statusOf(fs.tree.SetACL(h.NodeId, name, value, callerOf(h)))
 }
 
 // fit copies value into dest. If dest is too short, or empty to query the size, it
@@ -170,7 +170,7 @@ func (fs *fileSystem) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name stri
 	case fs.readonly(&in.InHeader):
 		return fuse.EROFS
 	}
-	return statusOf(fs.setLock(in.Uid, in.NodeId, string(value)))
+	return fs.statusOf(fs.setLock(in.Uid, in.NodeId, string(value)))
 }
 
 func (fs *fileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
@@ -191,5 +191,5 @@ func (fs *fileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name stri
 	default:
 		return fuse.ENOTDIR
 	}
-	return statusOf(fs.setLock(h.Uid, h.NodeId, "clear"))
+	return fs.statusOf(fs.setLock(h.Uid, h.NodeId, "clear"))
 }

@@ -134,8 +134,7 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 		return // expired, or queued again for another worker
 	}
 	if err := s.prepare(r, q, b); err != nil {
-		s.noteFailed(r, q, err)
-		q.result = errnoResult(err)
+		q.result = s.failed(r, q, err)
 		return
 	}
 	if q.len == 0 {
@@ -144,8 +143,7 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 	}
 	reserved, err := s.reserve(w, r, q, b)
 	if err != nil {
-		s.noteFailed(r, q, err)
-		q.result = errnoResult(err)
+		q.result = s.failed(r, q, err)
 		return
 	}
 	b.grew, b.reserved = b.grew || r.write, b.reserved+reserved
@@ -165,8 +163,7 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 	moved := before + n
 	switch {
 	case err != nil:
-		s.noteFailed(r, q, err)
-		q.result = errnoResult(err)
+		q.result = s.failed(r, q, err)
 	case n == q.turn() && moved < q.len:
 		s.continueAt(q, moved)
 		return
@@ -296,6 +293,12 @@ func (s *Server) write(b *borrowed, sums *integrity.Write, w shm.Window, off, fi
 		hash(n)
 	}
 	return n, waited, err
+}
+
+// failed returns the result of a request that fails with err.
+func (s *Server) failed(r *ring, q *request, err error) int64 {
+	s.noteFailed(r, q, err)
+	return errnoResult(s.opts.Health.Answer(err))
 }
 
 // errnoResult returns the result of a completion that reports err: its errno, or EIO if

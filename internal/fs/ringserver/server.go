@@ -31,6 +31,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/logpace"
@@ -88,7 +89,8 @@ type Options struct {
 	// MaxRingUsers bounds the users, other than root, that have submit semaphores; default
 	// 4096, or what the limit on open files allows, if that is less.
 	MaxRingUsers int
-	Logger       *slog.Logger // default slog.Default
+	Health       *health.Store // of the files' file system; nil: nobody looks after it
+	Logger       *slog.Logger  // default slog.Default
 }
 
 // Server serves rings. Its registry methods may be called concurrently at any time

@@ -20,7 +20,7 @@ func TestFailingDirectory(t *testing.T) {
 	var mu sync.Mutex // of faults, for the server's threads
 	faults := rand.New(rand.NewPCG(n, 2))
 	random := rand.New(rand.NewPCG(n, 1))
-	hosts := []*host{newHost(t, d.Path, "a"), newHost(t, d.Path, "b")}
+	hosts := []*sharer{newHost(t, d.Path, "a"), newHost(t, d.Path, "b")}
 	ops := []string{"lookup", "getattr", "open", "create", "read", "write", "fsync", "readdir", "opendir", "unlink"}
 	tick := func() {
 		for _, h := range hosts {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/host"
 )
 
 // ErrLost says that somebody else has the lease, or may take it: its former holder changes nothing
@@ -77,7 +79,7 @@ type sight struct {
 // New returns a view of the lease that the files of a directory are. It holds nothing yet.
 func New(dir *os.Root, opts Options) (*Lease, error) {
 	if opts.Now == nil {
-		opts.Now = sinceBoot
+		opts.Now = host.SinceBoot
 	}
 	if opts.Me.PID == 0 {
 		opts.Me.PID = os.Getpid()
@@ -88,15 +90,6 @@ func New(dir *os.Root, opts Options) (*Lease, error) {
 		return nil, err
 	}
 	return l, nil
-}
-
-// sinceBoot includes the time for which the machine was suspended.
-func sinceBoot() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		panic(err) // every kernel that runs this has it
-	}
-	return time.Duration(t.Nano())
 }
 
 func (l *Lease) record(token, renewals uint64, released bool) record {

@@ -23,8 +23,8 @@ type clock struct{ at time.Duration }
 
 func (c *clock) now() time.Duration { return c.at }
 
-// host is one of several that share a directory.
-type host struct {
+// sharer is one of several hosts that share a directory.
+type sharer struct {
 	*Lease
 	clock *clock
 }
@@ -42,17 +42,17 @@ func openDir(t testing.TB, dir string) *os.Root {
 }
 
 // newHost returns a host whose clock shows any time.
-func newHost(t testing.TB, dir, name string) *host {
+func newHost(t testing.TB, dir, name string) *sharer {
 	t.Helper()
 	c := &clock{time.Duration(rand.Int64N(int64(1000 * time.Hour)))}
 	l, err := New(openDir(t, dir), Options{Period: period, Me: Holder{Identity: name, Host: name}, Now: c.now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &host{l, c}
+	return &sharer{l, c}
 }
 
-func (h *host) try(t testing.TB) Standing {
+func (h *sharer) try(t testing.TB) Standing {
 	t.Helper()
 	s, err := h.Try()
 	if err != nil {
@@ -61,7 +61,7 @@ func (h *host) try(t testing.TB) Standing {
 	return s
 }
 
-func hold(t testing.TB, h *host, token uint64) {
+func hold(t testing.TB, h *sharer, token uint64) {
 	t.Helper()
 	if s := h.try(t); !s.Held || s.Token != token || h.Token() != token {
 		t.Fatalf("%+v, want to hold token %d", s, token)
@@ -71,7 +71,7 @@ func hold(t testing.TB, h *host, token uint64) {
 	}
 }
 
-func wait(t testing.TB, h *host) Standing {
+func wait(t testing.TB, h *sharer) Standing {
 	t.Helper()
 	s := h.try(t)
 	if s.Held || h.Check() == nil {
@@ -158,7 +158,7 @@ func TestStale(t *testing.T) {
 // Of many that try at once, one gets the lease.
 func TestRace(t *testing.T) {
 	dir := t.TempDir()
-	var hosts []*host
+	var hosts []*sharer
 	for i := range 16 {
 		hosts = append(hosts, newHost(t, dir, fmt.Sprint(i)))
 	}
@@ -194,13 +194,13 @@ func TestManyHosts(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed.New(t), 0))
 	dir := t.TempDir()
 	type member struct {
-		*host
+		*sharer
 		rate    float64
 		stopped time.Duration // for how long yet
 	}
 	var all []*member
 	for i := range 4 {
-		all = append(all, &member{host: newHost(t, dir, fmt.Sprint(i)), rate: 0.8 + r.Float64()*0.6})
+		all = append(all, &member{sharer: newHost(t, dir, fmt.Sprint(i)), rate: 0.8 + r.Float64()*0.6})
 	}
 	var last uint64
 	takeOvers := 0
@@ -363,12 +363,4 @@ func TestFullDisk(t *testing.T) {
 	}
 	must(t, a.Release())
 	hold(t, b, 2)
-}
-
-// The clock of the kernel goes on.
-func TestClock(t *testing.T) {
-	was := sinceBoot()
-	if is := sinceBoot(); is < was || was <= 0 {
-		t.Errorf("%v after %v", is, was)
-	}
 }

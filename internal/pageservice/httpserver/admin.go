@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,10 +14,11 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/index"
 )
 
 // This file has the routes of the command line, below /admin/v1: stat, list, evict,
-// clear, forget.
+// clear, forget, store.
 
 const adminPrefix = "/admin/v1/"
 
@@ -53,6 +55,24 @@ type EvictAnswer struct {
 	Evicted int `json:"evicted"`
 }
 
+// adminRoute is one kind of request of the command line.
+type adminRoute struct {
+	method string
+	do     func(*Server, context.Context, *index.Index, AdminRequest) (any, error)
+	once   bool // see route
+	memory int64
+}
+
+func adminRoutes() map[string]*adminRoute {
+	return map[string]*adminRoute{
+		"stat":   {method: http.MethodGet, do: (*Server).adminStat},
+		"list":   {method: http.MethodPost, do: (*Server).adminList, memory: listBytes},
+		"evict":  {method: http.MethodPost, do: (*Server).adminEvict, once: true},
+		"clear":  {method: http.MethodPost, do: (*Server).adminClear, once: true},
+		"forget": {method: http.MethodPost, do: (*Server).adminForget, once: true},
+	}
+}
+
 // admin answers a request of the command line, and reports whether it is one. An address
 // that is bound to a namespace shows and changes only that one.
 func (s *Server) admin(w http.ResponseWriter, r *http.Request, bound string) bool {
@@ -60,22 +80,14 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request, bound string) boo
 	if !ok {
 		return false
 	}
-	method := http.MethodPost
-	var do func(context.Context, AdminRequest) (any, error)
-	switch name {
-	case "stat":
-		method, do = http.MethodGet, s.adminStat
-	case "list":
-		do = s.adminList
-	case "evict":
-		do = s.adminEvict
-	case "clear":
-		do = s.adminClear
-	case "forget":
-		do = s.adminForget
-	default:
+	to, method := s.routes.admin[name], http.MethodGet
+	switch {
+	case name == "store":
+	case to == nil:
 		refuse(w, refusal{http.StatusNotFound, "Not Found"})
 		return true
+	default:
+		method = to.method
 	}
 	if r.Method != method {
 		w.Header().Set("Allow", method)
@@ -84,46 +96,80 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request, bound string) boo
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
-	var query AdminRequest
-	if method == http.MethodPost {
-		in := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAdminBytes))
-		in.DisallowUnknownFields()
-		if err := in.Decode(&query); err != nil && !errors.Is(err, io.EOF) {
-			refuse(w, refusal{http.StatusBadRequest, err.Error()})
-			return true
-		}
-	}
-	if bound != "" && method == http.MethodPost && query.Space.Namespace != bound {
-		refuse(w, refusal{http.StatusForbidden, fmt.Sprintf("this address serves only namespace %q, not %q; use the service's address without a namespace", bound, label(query.Space.Namespace))})
+	if name == "store" { // this host's
+		s.sendAnswer(w, s.storeState(ctx), nil)
 		return true
 	}
-	if name == "list" {
-		from, memory := clientOf(r), min(listBytes, s.limits.LargeBytes)
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAdminBytes))
+	if err != nil {
+		refuse(w, refusal{http.StatusBadRequest, err.Error()})
+		return true
+	}
+	if to.memory > 0 {
+		from, memory := clientOf(r), min(to.memory, s.limits.LargeBytes)
 		if s.large.await(ctx, from, memory) != nil {
 			refuse(w, refusal{http.StatusServiceUnavailable, "too many large requests at once"})
 			return true
 		}
 		defer s.large.give(from, memory)
 	}
-	answer, err := do(ctx, query)
-	if err != nil {
-		refuse(w, s.translate(err))
+	source := s.source.Load()
+	if source.Leader != nil && !isForwarded(r) {
+		a, err := s.forward(ctx, r, source, Forwarded{Bound: bound, Body: body, Again: !to.once, Sending: func() {}})
+		if err != nil {
+			refuse(w, s.translate(err))
+		} else {
+			relay(w, a)
+		}
 		return true
 	}
+	answer, err := s.adminAnswer(ctx, source, to, bound, body)
+	if err == nil {
+		err = source.check()
+	}
+	s.sendAnswer(w, answer, err)
+	return true
+}
+
+// adminAnswer executes a request of the command line on this host's index.
+func (s *Server) adminAnswer(ctx context.Context, source *Source, to *adminRoute, bound string, body []byte) (any, error) {
+	x, err := source.index()
+	if err != nil {
+		return nil, err
+	}
+	var query AdminRequest
+	if to.method == http.MethodPost {
+		in := json.NewDecoder(bytes.NewReader(body))
+		in.DisallowUnknownFields()
+		if err := in.Decode(&query); err != nil && !errors.Is(err, io.EOF) {
+			return nil, refusal{http.StatusBadRequest, err.Error()}
+		}
+		if bound != "" && query.Space.Namespace != bound {
+			return nil, refusal{http.StatusForbidden, fmt.Sprintf("this address serves only namespace %q, not %q; use the service's address without a namespace", bound, label(query.Space.Namespace))}
+		}
+	}
+	answer, err := to.do(s, ctx, x, query)
 	if all, ok := answer.(StatAnswer); ok && bound != "" {
 		foreign := func(s pageservice.SpaceState) bool { return s.Space.Namespace != bound }
 		answer = StatAnswer{slices.DeleteFunc(slices.Clone(all.Spaces), foreign)}
 	}
-	b, err := json.Marshal(answer)
-	if err != nil {
-		refuse(w, s.translate(err))
-		return true
-	}
-	send(w, http.StatusOK, b)
-	return true
+	return answer, err
 }
 
-func (s *Server) adminStat(ctx context.Context, _ AdminRequest) (any, error) {
+// sendAnswer sends an answer to the command line, or an error.
+func (s *Server) sendAnswer(w http.ResponseWriter, answer any, err error) {
+	var b []byte
+	if err == nil {
+		b, err = json.Marshal(answer)
+	}
+	if err != nil {
+		refuse(w, s.translate(err))
+		return
+	}
+	send(w, http.StatusOK, b)
+}
+
+func (s *Server) adminStat(ctx context.Context, _ *index.Index, _ AdminRequest) (any, error) {
 	spaces, err := s.stats.since(ctx, time.Now())
 	if spaces == nil {
 		spaces = []pageservice.SpaceState{} // an empty list, not null
@@ -131,28 +177,28 @@ func (s *Server) adminStat(ctx context.Context, _ AdminRequest) (any, error) {
 	return StatAnswer{spaces}, err
 }
 
-func (s *Server) adminList(ctx context.Context, q AdminRequest) (any, error) {
+func (s *Server) adminList(ctx context.Context, x *index.Index, q AdminRequest) (any, error) {
 	if q.Limit <= 0 || q.Limit > maxListed {
 		return nil, refusal{http.StatusBadRequest, "limit must be 1 to " + strconv.Itoa(maxListed)}
 	}
 	if err := s.wantSpace(ctx, q.Space); err != nil {
 		return nil, err
 	}
-	entries, err := s.index.List(ctx, q.Space, q.After, q.Limit)
+	entries, err := x.List(ctx, q.Space, q.After, q.Limit)
 	if entries == nil {
 		entries = []pageservice.Entry{}
 	}
 	return ListAnswer{entries}, err
 }
 
-func (s *Server) adminEvict(ctx context.Context, q AdminRequest) (any, error) {
+func (s *Server) adminEvict(ctx context.Context, x *index.Index, q AdminRequest) (any, error) {
 	if q.Keys <= 0 {
 		return nil, refusal{http.StatusBadRequest, "keys must be at least 1"}
 	}
 	if err := s.wantSpace(ctx, q.Space); err != nil {
 		return nil, err
 	}
-	n, err := s.index.Evict(ctx, q.Space, q.Keys)
+	n, err := x.Evict(ctx, q.Space, q.Keys)
 	if err == nil {
 		s.writes.worked()
 		s.log.Info("operator evicted keys", "namespace", q.Space.Namespace, "set", q.Space.Set, "keys", n)
@@ -160,11 +206,11 @@ func (s *Server) adminEvict(ctx context.Context, q AdminRequest) (any, error) {
 	return EvictAnswer{n}, err
 }
 
-func (s *Server) adminClear(ctx context.Context, q AdminRequest) (any, error) {
+func (s *Server) adminClear(ctx context.Context, x *index.Index, q AdminRequest) (any, error) {
 	if err := s.wantSpace(ctx, q.Space); err != nil {
 		return nil, err
 	}
-	err := s.index.Clear(ctx, q.Space)
+	err := x.Clear(ctx, q.Space)
 	if err == nil {
 		s.writes.worked()
 		s.log.Info("operator cleared a set of keys", "namespace", q.Space.Namespace, "set", q.Space.Set)
@@ -173,11 +219,11 @@ func (s *Server) adminClear(ctx context.Context, q AdminRequest) (any, error) {
 }
 
 // adminForget forgets a rank that will not come back.
-func (s *Server) adminForget(ctx context.Context, q AdminRequest) (any, error) {
+func (s *Server) adminForget(ctx context.Context, x *index.Index, q AdminRequest) (any, error) {
 	if q.Rank == nil {
 		return nil, refusal{http.StatusBadRequest, "rank is missing"}
 	}
-	err := s.index.Forget(ctx, q.Space, *q.Rank)
+	err := x.Forget(ctx, q.Space, *q.Rank)
 	switch {
 	case errors.Is(err, pageservice.ErrUnknownRank):
 		return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no rank %d of set %q in namespace %q", *q.Rank, q.Space.Set, label(q.Space.Namespace))}

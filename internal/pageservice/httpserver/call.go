@@ -6,12 +6,14 @@ import (
 	"sync"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/index"
 )
 
 // call is one request that is being executed, with the answer so far.
 type call struct {
 	request
 	server    *Server
+	index     *index.Index
 	ctx       context.Context // the request's: a call lives no longer
 	namespace string
 	pathRank  int
@@ -40,7 +42,7 @@ func (p *calls) put(c *call) {
 		return
 	}
 	c.reset()
-	c.ctx, c.out, c.pathRank = nil, c.out[:0], 0
+	c.ctx, c.index, c.out, c.pathRank = nil, nil, c.out[:0], 0
 	p.pool.Put(c)
 }
 
@@ -57,7 +59,7 @@ func (c *call) shed() {
 
 // makeKnown initialises a rank, and logs whether pages were dropped.
 func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
-	state, err := c.server.index.Initialize(c.ctx, s, c.pathRank, o)
+	state, err := c.index.Initialize(c.ctx, s, c.pathRank, o)
 	if err := c.noteChange(err); err != nil {
 		return err
 	}
@@ -75,7 +77,7 @@ func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
 // reserveIn reserves pages for keys. Only a new page needs the disk, and so proves that
 // the disk takes writes.
 func (c *call) reserveIn(s pageservice.Space, rank int, keys []string, allOrNothing bool) ([]pageservice.Grant, error) {
-	grants, err := c.server.index.Reserve(c.ctx, s, rank, keys, allOrNothing)
+	grants, err := c.index.Reserve(c.ctx, s, rank, keys, allOrNothing)
 	if slices.ContainsFunc(grants, func(g pageservice.Grant) bool { return !g.Present && g.Page != pageservice.None }) {
 		return grants, c.noteChange(err)
 	}
@@ -84,7 +86,7 @@ func (c *call) reserveIn(s pageservice.Space, rank int, keys []string, allOrNoth
 
 // confirmIn confirms and releases the pages that the request names.
 func (c *call) confirmIn(s pageservice.Space, rank int) error {
-	done, err := c.server.index.Confirm(c.ctx, s, rank, c.written.items, c.release.items)
+	done, err := c.index.Confirm(c.ctx, s, rank, c.written.items, c.release.items)
 	if err := c.noteChange(err); err != nil {
 		return err
 	}

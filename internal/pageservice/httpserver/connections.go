@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	linked "container/list"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -73,9 +74,17 @@ func (a *connections) dropSilent(c client) bool {
 	return true
 }
 
+// within returns a connection of a limited listener, which may have TLS around it.
+func within(c net.Conn) *connection {
+	if t, ok := c.(*tls.Conn); ok {
+		c = t.NetConn()
+	}
+	return c.(*connection)
+}
+
 // noteState is called by the server when the state of a connection changes.
 func (a *connections) noteState(c net.Conn, s http.ConnState) {
-	open := c.(*connection)
+	open := within(c)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch s {

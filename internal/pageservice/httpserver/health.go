@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -14,26 +15,48 @@ import (
 // healthz answers that the process is alive and serves HTTP.
 func (s *Server) healthz(w http.ResponseWriter) { send(w, http.StatusOK, []byte(`{"status":"ok"}`)) }
 
-// readyz answers whether the index is open and can write.
+// readyz answers whether the index is open and can write, be it on another host.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
-	if err := s.ready(ctx); err != nil {
+	if err := s.ready(ctx, isForwarded(r)); err != nil {
 		refuse(w, refusal{http.StatusServiceUnavailable, err.Error()})
 		return
 	}
 	send(w, http.StatusOK, []byte(`{"status":"ready"}`))
 }
 
-func (s *Server) ready(ctx context.Context) error {
+func (s *Server) ready(ctx context.Context, forwarded bool) error {
+	source := s.source.Load()
+	if source.Leader != nil && !forwarded {
+		return s.leaderReady(ctx, source)
+	}
+	x, err := source.index()
+	if err != nil {
+		return err
+	}
 	// A query without keys fails only if the index is closed.
-	if _, err := s.index.Exists(ctx, pageservice.Space{}, nil); err != nil {
+	if _, err := x.Exists(ctx, pageservice.Space{}, nil); err != nil {
+		return err
+	}
+	if err := source.check(); err != nil {
 		return err
 	}
 	if err := s.writes.failing(time.Now()); err != nil {
 		return err
 	}
 	return s.disk.check(s.probe)
+}
+
+// leaderReady asks the leader whether it is ready.
+func (s *Server) leaderReady(ctx context.Context, source *Source) error {
+	a, err := source.Leader.Forward(ctx, Forwarded{Method: http.MethodGet, Path: "/readyz", Again: true, Sending: func() {}})
+	if err == nil && a.Status != http.StatusOK {
+		var said struct{ Detail string }
+		_ = json.Unmarshal(a.Body, &said) // what is not ours has no detail
+		err = fmt.Errorf("the leader is not ready: %s (%d)", said.Detail, a.Status)
+	}
+	return err
 }
 
 // writes remembers the outcome of the last change of the index.

@@ -1,10 +1,12 @@
 package httpserver
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,6 +77,11 @@ func (a Address) Exposed() bool {
 type Listener struct {
 	net.Listener
 	Address Address
+	// Handler answers what arrives here; nil: the server's own, for the namespace of the
+	// address.
+	Handler http.Handler
+	// TLS of what arrives here; nil: none.
+	TLS *tls.Config
 }
 
 // Listen listens at an address. Closing the listener of a path removes the path.
@@ -92,7 +99,7 @@ func Listen(a Address) (*Listener, error) {
 	if a.Network == "tcp" {
 		a.Where = l.Addr().String() // port 0 has become one
 	}
-	return &Listener{l, a}, nil
+	return &Listener{Listener: l, Address: a}, nil
 }
 
 // socketMode lets the group of the user connect.

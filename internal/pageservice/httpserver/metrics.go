@@ -1,7 +1,6 @@
 package httpserver
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"sync"
@@ -9,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice/index"
 )
 
 const (
@@ -43,13 +44,15 @@ func newMetrics(into *prometheus.Registry, s *stats) *metrics {
 			Buckets: []float64{25e-6, 50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 20},
 		}, []string{"route", "namespace"}),
 	}
-	if spaces, err := s.query(context.Background()); err == nil {
-		for i := range spaces {
-			m.know(spaces[i].Space.Namespace)
-		}
-	}
 	into.MustRegister(m.requests, m.seconds, newStatCollector(s))
 	return m
+}
+
+// knowAll gives the namespaces of an index labels of their own.
+func (m *metrics) knowAll(x *index.Index) {
+	for s := range x.Ranks() {
+		m.know(s.Namespace)
+	}
 }
 
 // know gives a namespace a label of its own, up to maxLabels.

@@ -17,6 +17,7 @@ type client struct {
 	isUser bool
 	uid    uint32
 	addr   netip.Addr
+	peer   string // a client of another host, as that one names it
 }
 
 // clientKey is the key of the client in the context of a connection.

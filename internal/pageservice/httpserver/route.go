@@ -12,6 +12,8 @@ type route struct {
 	do     func(*call) error // an empty answer becomes 204
 	ranked bool              // the path contains a rank
 	noBody bool              // the body is ignored
+	gives  gives             // what the answer promises
+	once   bool              // not to be executed twice, where nobody knows whether it was once
 }
 
 // routes holds the routes of both protocols.
@@ -20,12 +22,14 @@ type routes struct {
 	vllmInitialize *route            // /rank/R/initialize
 	vllmClear      *route            // /clear
 	sglang         map[string]*route // below /R
+	admin          map[string]*adminRoute
 }
 
 func newRoutes() routes {
 	var r routes
 	r.vllm, r.vllmInitialize, r.vllmClear = vllmRoutes()
 	r.sglang = sglangRoutes()
+	r.admin = adminRoutes()
 	return r
 }
 

@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -22,7 +23,7 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 	failed := make(chan error, len(listeners))
 	for i, l := range listeners {
 		h := &http.Server{
-			Handler:           s.Handler(l.Address.Namespace),
+			Handler:           l.Handler,
 			ReadHeaderTimeout: s.limits.Header,
 			ReadTimeout:       s.limits.Body,
 			WriteTimeout:      s.limits.Write,
@@ -30,12 +31,19 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 			MaxHeaderBytes:    maxHeaderBytes,
 			ConnState:         open.noteState,
 			ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-				return context.WithValue(ctx, clientKey{}, c.(*connection).client)
+				return context.WithValue(ctx, clientKey{}, within(c).client)
 			},
 			ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 		}
+		if h.Handler == nil {
+			h.Handler = s.Handler(l.Address.Namespace)
+		}
 		servers[i] = h
-		go func() { failed <- h.Serve(limited{l, open}) }()
+		var from net.Listener = limited{l, open}
+		if l.TLS != nil {
+			from = tls.NewListener(from, l.TLS)
+		}
+		go func() { failed <- h.Serve(from) }()
 	}
 	var errs []error
 	ended := 0

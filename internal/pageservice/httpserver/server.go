@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/logpace"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
@@ -26,6 +28,10 @@ type Options struct {
 	// Probe reports whether the disk under the index takes writes; nil: readiness does
 	// not depend on the disk.
 	Probe func() error
+	// Times bound how old an answer may be when it is sent; zero: any age.
+	Times pageservice.Options
+	// Store says where the index is kept, and who leads; nil: in this process, alone.
+	Store func(context.Context) StoreState
 	// Registry takes the metrics; nil: one that only this server has.
 	Registry *prometheus.Registry
 	Log      *slog.Logger
@@ -33,10 +39,13 @@ type Options struct {
 
 // Server answers the requests of the page service. All methods may be called at once.
 type Server struct {
-	index   *index.Index
+	source  atomic.Pointer[Source]
 	limits  Limits
 	token   token
 	probe   func() error
+	times   pageservice.Options
+	clock   func() time.Duration // see host.SinceBoot
+	store   func(context.Context) StoreState
 	log     *slog.Logger
 	pace    logpace.Pace // of what clients can repeat
 	routes  routes
@@ -51,7 +60,7 @@ type Server struct {
 	scrape  http.Handler
 }
 
-// New returns a server of an index, which remains the caller's.
+// New returns a server of an index, which remains the caller's. nil: there is none until Switch.
 func New(x *index.Index, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -60,17 +69,18 @@ func New(x *index.Index, o Options) *Server {
 		o.Registry = prometheus.NewRegistry()
 	}
 	s := &Server{
-		index: x, limits: o.Limits.WithDefaults(), token: newToken(o.Token),
-		probe: o.Probe, log: o.Log, routes: newRoutes(),
+		limits: o.Limits.WithDefaults(), token: newToken(o.Token),
+		probe: o.Probe, times: o.Times, clock: host.SinceBoot, store: o.Store, log: o.Log, routes: newRoutes(),
 	}
 	for _, host := range o.Hosts {
 		s.hosts = append(s.hosts, strings.ToLower(strings.TrimSuffix(host, ".")))
 	}
 	s.slots = newBudget(int64(s.limits.Requests))
 	s.large = newBudget(s.limits.LargeBytes)
-	s.stats = &stats{query: x.Stat, one: make(chan struct{}, 1)}
+	s.stats = &stats{query: s.stat, one: make(chan struct{}, 1)}
 	s.metrics = newMetrics(o.Registry, s.stats)
 	s.scrape = scrapeHandler(o.Registry)
+	s.Switch(Source{Index: x})
 	return s
 }
 
@@ -101,6 +111,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, bound string) {
 		refuseRest(w, r, answer)
 		return
 	}
+	s.route(w, r, bound)
+}
+
+// route answers a request that may be made.
+func (s *Server) route(w http.ResponseWriter, r *http.Request, bound string) {
 	if s.admin(w, r, bound) {
 		return
 	}
@@ -119,30 +134,37 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, bound string) {
 	case r.Method != http.MethodPost:
 		refuse(w, refusal{http.StatusMethodNotAllowed, "Method Not Allowed"})
 	default:
-		s.answer(w, r, found, namespace, rank)
+		s.answer(w, r, found, place{bound, namespace, rank})
 	}
 }
 
+// place is what a request's address says.
+type place struct {
+	bound     string // the namespace that the listener is bound to
+	namespace string
+	rank      string // as the path has it
+}
+
 // answer reads and executes a request, answers it, and counts it.
-func (s *Server) answer(w http.ResponseWriter, r *http.Request, to *route, namespace, rank string) {
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, to *route, at place) {
 	begin := time.Now()
-	status := s.take(w, r, to, namespace, rank)
+	status := s.take(w, r, to, at)
 	took := time.Since(begin)
-	s.metrics.count(namespace, to, status, took)
+	s.metrics.count(at.namespace, to, status, took)
 	if s.log.Enabled(r.Context(), slog.LevelDebug) {
-		s.log.Debug("request", "route", to.name, "namespace", namespace, "status", status, "took", took, "from", r.RemoteAddr)
+		s.log.Debug("request", "route", to.name, "namespace", at.namespace, "status", status, "took", took, "from", r.RemoteAddr)
 	}
 }
 
 // take reads the body, and executes the request if a slot is free. It takes the slot
 // after the body, so that clients that are slow to send do not block others.
-func (s *Server) take(w http.ResponseWriter, r *http.Request, to *route, namespace, rank string) (status int) {
-	c := s.calls.get(s, namespace)
+func (s *Server) take(w http.ResponseWriter, r *http.Request, to *route, at place) (status int) {
+	c := s.calls.get(s, at.namespace)
 	defer s.calls.put(c)
 	if to.ranked {
 		var ok bool
-		if c.pathRank, ok = parseRank(rank); !ok {
-			refuseRank(w, rank)
+		if c.pathRank, ok = parseRank(at.rank); !ok {
+			refuseRank(w, at.rank)
 			return http.StatusUnprocessableEntity
 		}
 	}
@@ -161,7 +183,13 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, to *route, namespa
 		refuse(w, refusal{http.StatusServiceUnavailable, "too many requests at once"})
 		return http.StatusServiceUnavailable
 	}
-	err = s.execute(r, to, c)
+	source, asked := s.source.Load(), s.clock()
+	var leader Answer
+	if source.Leader != nil && !isForwarded(r) {
+		leader, err = s.ask(r, source, to, at.bound, c, func() { asked = s.clock() })
+	} else {
+		err = s.execute(r, source, to, c)
+	}
 	s.slots.give(from, 1) // before the answer is sent: a client may be slow to read it
 	c.shed()
 	if len(c.out) > smallBody && r.ContentLength >= 0 && r.ContentLength <= smallBody && err == nil {
@@ -174,11 +202,17 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, to *route, namespa
 			defer s.large.give(from, size)
 		}
 	}
+	if err == nil {
+		err = errors.Join(source.check(), s.old(to, asked))
+	}
 	switch {
 	case err != nil:
 		answer := s.translate(err)
 		refuse(w, answer)
 		return answer.status
+	case leader.Status != 0:
+		relay(w, Answer{leader.Status, c.out})
+		return leader.Status
 	case len(c.out) == 0:
 		w.WriteHeader(http.StatusNoContent)
 		return http.StatusNoContent
@@ -207,8 +241,20 @@ func (s *Server) enter(r *http.Request, from client) (leave func(), p pace, err 
 	return func() { s.large.give(from, size) }, p, nil
 }
 
+// ask has the leader execute a request, and keeps its answer in c.out.
+func (s *Server) ask(r *http.Request, source *Source, to *route, bound string, c *call, sending func()) (a Answer, err error) {
+	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
+	defer cancel()
+	a, err = s.forward(ctx, r, source, Forwarded{Bound: bound, Body: c.body, Again: !to.once, Sending: sending})
+	c.out = a.Body
+	return a, err
+}
+
 // execute parses the body and does what it says.
-func (s *Server) execute(r *http.Request, to *route, c *call) error {
+func (s *Server) execute(r *http.Request, source *Source, to *route, c *call) (err error) {
+	if c.index, err = source.index(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
 	c.ctx = ctx
@@ -232,7 +278,9 @@ func (s *Server) translate(err error) refusal {
 		return refusal{http.StatusBadRequest, err.Error()}
 	case errors.Is(err, pageservice.ErrFull):
 		return refusal{http.StatusInsufficientStorage, err.Error()}
-	case errors.Is(err, pageservice.ErrUnavailable), errors.Is(err, pageservice.ErrClosed):
+	case errors.Is(err, pageservice.ErrClosed), errors.Is(err, pageservice.ErrDemoted): // another host leads, or the server stops
+		return refusal{http.StatusServiceUnavailable, err.Error()}
+	case errors.Is(err, pageservice.ErrUnavailable):
 		s.writes.failed(s.log, err)
 		return refusal{http.StatusServiceUnavailable, err.Error()}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):

@@ -19,12 +19,12 @@ func sglangRoutes() map[string]*route {
 	routes := map[string]*route{}
 	for name, r := range map[string]*route{
 		"initialize":                        {do: (*call).initializePool, form: form{"num_pages": readNumPages}},
-		"exists":                            {do: (*call).existInPool, form: form{"keys": readKeys}},
-		"reserve_and_allocate_page_indices": {do: (*call).reserveInPool, form: form{"keys": readPairs}},
+		"exists":                            {do: (*call).existInPool, gives: presence, form: form{"keys": readKeys}},
+		"reserve_and_allocate_page_indices": {do: (*call).reserveInPool, gives: reservations, form: form{"keys": readPairs}},
 		"confirm_write":                     {do: (*call).confirmInPool, form: form{"written_keys_to_confirm": readWritten, "pages_to_release": readRelease}},
-		"delete_keys":                       {do: (*call).deleteFromPool, form: form{"keys": readKeys}},
-		"clear":                             {do: (*call).clearPool, form: form{}},
-		"get_page_indices":                  {do: (*call).locateInPool, form: form{"keys": readKeys}},
+		"delete_keys":                       {do: (*call).deleteFromPool, once: true, form: form{"keys": readKeys}},
+		"clear":                             {do: (*call).clearPool, once: true, form: form{}},
+		"get_page_indices":                  {do: (*call).locateInPool, gives: locations, form: form{"keys": readKeys}},
 	} {
 		r.name, r.ranked = "sglang/"+name, true
 		r.form["namespace"] = readPool
@@ -50,7 +50,7 @@ func (c *call) enter(lists ...bool) (pageservice.Space, error) {
 		return pageservice.Space{}, c.wrong
 	}
 	s := c.poolSpace()
-	_, err := c.server.index.Locate(c.ctx, s, c.pathRank, nil)
+	_, err := c.index.Locate(c.ctx, s, c.pathRank, nil)
 	return s, c.inPool(err)
 }
 
@@ -79,7 +79,7 @@ func (c *call) existInPool() error {
 	if err != nil {
 		return err
 	}
-	there, err := c.server.index.Exists(c.ctx, s, c.keys.items)
+	there, err := c.index.Exists(c.ctx, s, c.keys.items)
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (c *call) deleteFromPool() error {
 	if err != nil {
 		return err
 	}
-	_, err = c.server.index.Delete(c.ctx, s, c.keys.items)
+	_, err = c.index.Delete(c.ctx, s, c.keys.items)
 	return c.noteChange(err)
 }
 
@@ -136,7 +136,7 @@ func (c *call) locateInPool() error {
 	if err != nil {
 		return err
 	}
-	where, err := c.server.index.Locate(c.ctx, s, c.pathRank, c.keys.items)
+	where, err := c.index.Locate(c.ctx, s, c.pathRank, c.keys.items)
 	if err != nil {
 		return c.inPool(err)
 	}

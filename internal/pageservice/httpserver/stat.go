@@ -79,6 +79,12 @@ func newStatCollector(s *stats) *statCollector {
 			{desc("keys", "Keys that have at least one page."), func(s *pageservice.SpaceState) int64 { return s.Keys }},
 			{desc("complete_keys", "Keys that every rank has confirmed: those that engines can hit. Far fewer than keys means that a rank does not confirm."), func(s *pageservice.SpaceState) int64 { return s.Complete }},
 			{desc("leased_keys", "Keys that may not be evicted now, because a reader was just told of their pages. If this is close to keys, writers get no pages: the file is too small for the working set."), func(s *pageservice.SpaceState) int64 { return s.Leased }},
+			{desc("kept_free_pages", "Pages among the free ones that a restart or another host would give out at once (--pages-free). Near 0 for long means that every other page is in use."), func(s *pageservice.SpaceState) (n int64) {
+				for _, r := range s.Ranks {
+					n += r.KeptFree
+				}
+				return n
+			}},
 			{desc("ranks", "Ranks that a key needs to be complete."), func(s *pageservice.SpaceState) int64 { return int64(s.World) }},
 		},
 		events: desc("events_total", "Events of keys and pages since the process started. hits and misses: keys that were found, and not found. refused: keys that got no page, because every page was leased, reserved or in quarantine. "+

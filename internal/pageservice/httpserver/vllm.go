@@ -14,18 +14,18 @@ import (
 
 func vllmRoutes() (byName map[string]*route, initialize, clear *route) {
 	byName = map[string]*route{
-		"batch_allocate": {name: "vllm/batch_allocate", do: (*call).allocate,
+		"batch_allocate": {name: "vllm/batch_allocate", do: (*call).allocate, gives: reservations,
 			form: form{"rank": readRank, "keys": readPairs}},
 		"confirm_write": {name: "vllm/confirm_write", do: (*call).confirm,
 			form: form{"rank": readRank, "confirmations": readWritten, "pages_to_release": readRelease}},
-		"batch_exists": {name: "vllm/batch_exists", do: (*call).exists,
+		"batch_exists": {name: "vllm/batch_exists", do: (*call).exists, gives: presence,
 			form: form{"keys": readKeys}},
-		"get_locations": {name: "vllm/get_locations", do: (*call).locate,
+		"get_locations": {name: "vllm/get_locations", do: (*call).locate, gives: locations,
 			form: form{"rank": readRank, "keys": readKeys}},
 	}
 	initialize = &route{name: "vllm/initialize", do: (*call).initialize, ranked: true,
 		form: form{"num_pages": readNumPages, "role": readRole}}
-	clear = &route{name: "vllm/clear", do: (*call).clear, noBody: true}
+	clear = &route{name: "vllm/clear", do: (*call).clear, noBody: true, once: true}
 	return byName, initialize, clear
 }
 
@@ -95,7 +95,7 @@ func (c *call) exists() error {
 	case c.wrong != nil:
 		return c.wrong
 	}
-	there, err := c.server.index.Exists(c.ctx, c.vllm(), c.keys.items)
+	there, err := c.index.Exists(c.ctx, c.vllm(), c.keys.items)
 	if err != nil {
 		return c.failed("looking keys up failed", err)
 	}
@@ -107,7 +107,7 @@ func (c *call) locate() error {
 	if err := c.wantRank(c.keys.isList, "'rank' and 'keys'"); err != nil {
 		return err
 	}
-	where, err := c.server.index.Locate(c.ctx, c.vllm(), int(c.rank.value), c.keys.items)
+	where, err := c.index.Locate(c.ctx, c.vllm(), int(c.rank.value), c.keys.items)
 	if err != nil {
 		return c.failed("locating keys failed", err)
 	}
@@ -123,7 +123,7 @@ func (c *call) clear() error {
 // clearSpace forgets the keys of a space and logs it: a cache that is suddenly cold is a
 // riddle otherwise.
 func (c *call) clearSpace(s pageservice.Space) error {
-	err := c.server.index.Clear(c.ctx, s)
+	err := c.index.Clear(c.ctx, s)
 	if err == nil {
 		if more, now := c.server.pace.Log("clear " + s.Namespace + " " + s.Set); now {
 			c.server.log.Info("a client cleared a set of keys", "namespace", s.Namespace, "set", s.Set, "more", more)

@@ -42,6 +42,7 @@ func newPast(t *testing.T, seed uint64) *past {
 	p := &past{rng: rand.New(rand.NewPCG(seed, 1)), clock: time.Unix(1_800_000_000, 0)}
 	p.o.Now = func() time.Time { return p.clock }
 	p.o.Options = p.o.WithDefaults()
+	p.o.Free = float64(seed%2) / 5
 	dir := t.TempDir()
 	x, err := openWith(dir, journal.Options{NoSync: true, SlackBytes: 2000}, p.o)
 	if err != nil {

@@ -61,18 +61,6 @@ func (s *space) anyBusy(keys *batch) bool {
 // logRemoval logs that keys have no pages any more, then applies it. The caller holds the
 // lock, and logRemoval releases it.
 func (s *space) logRemoval(ctx context.Context, ids []uint32, apply func()) error {
-	var recs []*record
-	for _, r := range s.ranks {
-		rec := &record{kind: freed, rank: r.id}
-		for _, id := range ids {
-			if r.has(id) {
-				rec.pages = append(rec.pages, r.page(id)-1)
-			}
-		}
-		if len(rec.pages) > 0 {
-			recs = append(recs, rec)
-		}
-	}
 	for _, id := range ids {
 		s.entries.at(id).removing = true
 	}
@@ -82,7 +70,23 @@ func (s *space) logRemoval(ctx context.Context, ids []uint32, apply func()) erro
 			return
 		}
 		s.unmark(ids)
-	}, recs...)
+	}, s.pagesOf(ids, freed)...)
+}
+
+// pagesOf returns records of the pages of keys.
+func (s *space) pagesOf(ids []uint32, kind kind) (recs []*record) {
+	for _, r := range s.ranks {
+		rec := &record{kind: kind, rank: r.id}
+		for _, id := range ids {
+			if r.has(id) {
+				rec.pages = append(rec.pages, r.page(id)-1)
+			}
+		}
+		if len(rec.pages) > 0 {
+			recs = append(recs, rec)
+		}
+	}
+	return recs
 }
 
 // quarantine forgets a key, and puts its pages into quarantine.

@@ -63,8 +63,10 @@ const (
 type Index struct {
 	o         Options
 	log       pageservice.Log
-	start     time.Time
+	start     time.Time    // when the log was read
+	forgets   bool         // the log did not fit into memory; see trim
 	liveBytes atomic.Int64 // about the length of a log without waste
+	reading   record       // the record that is being replayed
 	missing   string       // why the newest records may be missing; see forgetAll
 
 	closed      atomic.Bool
@@ -85,18 +87,8 @@ const bytesPerKey = 100
 // Open starts the log and returns the index that it describes. The index owns the log
 // from then on, also after an error.
 func Open(log pageservice.Log, o Options) (*Index, error) {
-	o.Options = o.Options.WithDefaults()
-	if o.searchBound == 0 {
-		o.searchBound = searchBound
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	x := &Index{o: o, log: log, start: o.Now(), spaces: map[pageservice.Space]*space{}, accounts: map[string]*account{}}
-	x.expect = int(min(log.SizeBytes()/bytesPerKey, o.MemoryBytes/(4*confirmBytes)))
+	x := newIndex(log, o)
+	x.expect = int(min(log.SizeBytes()/bytesPerKey, x.o.MemoryBytes/(4*confirmBytes)))
 	err := x.replay()
 	if err == nil {
 		err = x.logForgotten()
@@ -109,14 +101,30 @@ func Open(log pageservice.Log, o Options) (*Index, error) {
 	return x, nil
 }
 
+// newIndex returns an empty index.
+func newIndex(log pageservice.Log, o Options) *Index {
+	o.Options = o.Options.WithDefaults()
+	if o.searchBound == 0 {
+		o.searchBound = searchBound
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Index{o: o, log: log, start: o.Now(), spaces: map[pageservice.Space]*space{}, accounts: map[string]*account{}}
+}
+
 // Close closes the index and its log; the state is kept. Later calls return ErrClosed.
 func (x *Index) Close() error {
 	x.closed.Store(true)
 	return x.log.Close()
 }
 
-// Times are nanoseconds since the index was opened, because an int64 fits into atomics.
-// None is logged: the clock may be set between two lives of the process.
+// Times are nanoseconds since the log was read, because an int64 fits into atomics.
+// None is logged: the clock may be set between two lives of the process, and hosts have
+// clocks of their own.
 
 func (x *Index) now() int64 { return int64(x.o.Now().Sub(x.start)) }
 
@@ -194,7 +202,7 @@ func outcome(ctx context.Context, err error) error {
 		return nil
 	case errors.Is(err, pageservice.ErrClosed):
 		return pageservice.ErrClosed
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, pageservice.ErrUnavailable):
 		return err
 	}
 	return fmt.Errorf("%w: %w", pageservice.ErrUnavailable, err)

@@ -158,6 +158,7 @@ func (s *space) setRank(rec *record) {
 	}
 	if rec.dropped {
 		s.dropPages(r)
+		r.mentioned = 0
 	}
 	r.numPages, r.stale = rec.numPages, rec.stale
 }
@@ -169,7 +170,7 @@ func (s *space) dropPages(r *rank) {
 			s.detach(r, o-1)
 		}
 	}
-	*r = rank{id: r.id, numPages: r.numPages, stale: r.stale, closedUntil: r.closedUntil}
+	*r = rank{id: r.id, numPages: r.numPages, stale: r.stale, closedUntil: r.closedUntil, mentioned: max(r.mentioned, len(r.owner))}
 }
 
 // Forget drops all pages of a rank. It is unknown afterwards, does not count for

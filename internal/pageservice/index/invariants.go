@@ -2,6 +2,7 @@ package index
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/kv3fs/kv3fs/internal/invariants"
 )
@@ -200,9 +201,9 @@ func (s *space) checkRank(r *rank) error {
 			free, reserved, quarantined, keyed, r.numFree(), r.reserved, r.quarantined, r.keyed)
 	}
 	seen := map[uint32]bool{}
-	for _, page := range r.free {
+	for _, page := range append(slices.Clone(r.free), r.kept...) {
 		if seen[page] || r.owner[page] != 0 {
-			return fmt.Errorf("page %d is in the free list twice, or has an owner", page)
+			return fmt.Errorf("page %d is in the free lists twice, or has an owner", page)
 		}
 		seen[page] = true
 	}

@@ -16,7 +16,7 @@ func (x *Index) keep(b []byte) [][]byte {
 	defer s.mu.RUnlock()
 	r := s.ranks[old.rank]
 	switch {
-	case old.kind == cleared:
+	case old.kind == cleared, old.kind == rested:
 		return nil // what it ended was older, and has been dropped before
 	case old.kind == forgot && r == nil && s.closedUntil > x.now():
 		return s.encode([]*record{old}) // because the rank may come back

@@ -71,7 +71,7 @@ func (s *space) spareEntries() int64 {
 
 // spareHolds returns how many pages can be reserved without larger tables.
 func (r *rank) spareHolds() int64 {
-	return min(int64(cap(r.holds))-r.reserved-r.quarantined, int64(cap(r.owner)-len(r.owner)+len(r.free)))
+	return min(int64(cap(r.holds))-r.reserved-r.quarantined, int64(cap(r.owner)-len(r.owner)+len(r.free)+len(r.kept)))
 }
 
 func (s *space) setUsed(bytes int64) {
@@ -84,10 +84,12 @@ func (t *table) bytes() int64 {
 	return int64(len(t.slabs))*slabLen*entryBytes + int64(cap(t.spare))*pageBytes + t.textBytes
 }
 
+// bytes counts events of holds and places in the order of eviction before there are any: they are made when
+// the log has been read.
 func (r *rank) bytes() int64 {
 	return rankBytes + r.promised + holdBytes*int64(cap(r.holds)) +
-		pageBytes*int64(cap(r.pageOf)+cap(r.owner)+cap(r.order.serial)+cap(r.free)+cap(r.spare)) +
-		dueBytes*int64(cap(r.due)+cap(r.order.ready)+cap(r.order.waiting))
+		pageBytes*int64(cap(r.pageOf)+cap(r.owner)+cap(r.order.serial)+cap(r.free)+cap(r.kept)+cap(r.spare)) +
+		dueBytes*(max(int64(cap(r.due)), r.reserved+r.quarantined)+max(int64(cap(r.order.ready)+cap(r.order.waiting)), r.keyed))
 }
 
 // promise returns what the text of a hold's key will take when it is confirmed.

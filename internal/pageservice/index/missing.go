@@ -17,6 +17,7 @@ func (x *Index) forgetAll() {
 		keys += s.byKey.len
 		for _, r := range s.ranks {
 			s.dropPages(r)
+			r.mentioned = 0 // see logForgotten
 			r.closedUntil = x.longestQuarantine()
 		}
 		s.entries, s.byKey = table{}, newKeyMap(0)

@@ -84,11 +84,11 @@ const (
 	tooFew   = spaceBytes + 3*rankBytes
 )
 
-func newModel(dir string, slackBytes int64, searchBound, world int, memoryBytes int64) (*model, error) {
+func newModel(dir string, slackBytes int64, searchBound, world int, memoryBytes int64, free float64) (*model, error) {
 	m := &model{dir: dir, clock: time.Unix(1_800_000_000, 0), files: map[int]map[int64]string{0: {}, 1: {}}}
 	m.disk = journal.Options{SlackBytes: slackBytes, Commit: m.commit}
 	m.o = Options{searchBound: searchBound, Now: func() time.Time { return m.clock }}
-	m.o.World, m.o.MemoryBytes = world, memoryBytes
+	m.o.World, m.o.MemoryBytes, m.o.Free = world, memoryBytes, free
 	m.o.Options = m.o.Options.WithDefaults()
 	if err := m.open(); err != nil {
 		return nil, err
@@ -173,6 +173,7 @@ func (m *model) op(t *rapid.T, mayRemove int, f func() error) (succeeded bool) {
 	defer m.leave()
 	planned := m.fault
 	m.before, m.world = m.list(t), m.needed(t)
+	kept := m.kept()
 	err := f()
 	close(m.left)
 	m.gone = errors.Is(err, context.Canceled)
@@ -190,6 +191,7 @@ func (m *model) op(t *rapid.T, mayRemove int, f func() error) (succeeded bool) {
 		m.reopen(t)
 		if planned == crashBefore {
 			mayRemove = 0
+			m.freeAtOnce(t, kept)
 		}
 		m.nothingLost(t, mayRemove)
 		return false
@@ -621,11 +623,55 @@ func (m *model) neverStuck(t *rapid.T) {
 // restart closes the index and opens it again.
 func (m *model) restart(t *rapid.T) {
 	m.before, m.world = m.list(t), m.needed(t)
+	m.settle()
+	kept := m.kept()
 	if err := m.b.Close(); err != nil {
 		t.Fatal(err)
 	}
 	m.reopen(t)
 	m.nothingLost(t, 0)
+	m.freeAtOnce(t, kept)
+}
+
+// kept returns how many pages of each rank a restart would find free, as the index sees it.
+func (m *model) kept() map[int]int64 {
+	s := m.b.find(modelSpace)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[int]int64{}
+	for id, r := range s.ranks {
+		all[id] = r.numKept()
+	}
+	return all
+}
+
+// freeAtOnce checks that a restart has found as many pages free.
+func (m *model) freeAtOnce(t *rapid.T, kept map[int]int64) {
+	s := m.b.find(modelSpace)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, r := range s.ranks {
+		if r.numFree() < kept[id] {
+			t.Fatalf("rank %d has %d free pages after a restart, and %d were kept", id, r.numFree(), kept[id])
+		}
+	}
+}
+
+// keptAlways checks that a rank of which clients use no page keeps as many pages free as it should, once
+// pages were reserved a few times.
+func (m *model) keptAlways(t *rapid.T) {
+	if m.o.MemoryBytes == fewBytes {
+		t.Skip("memory may be what is missing")
+	}
+	for range 3 {
+		m.neverStuck(t)
+	}
+	s := m.b.find(modelSpace)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.ranks[0]; r.numKept() < s.toKeep(r) {
+		t.Fatalf("%d pages are kept free, of %d", r.numKept(), r.numPages)
+	}
 }
 
 // lower starts the index with a bound that is too small for any key, and then again with
@@ -704,7 +750,7 @@ func TestNoWrongPageWhateverHappens(t *testing.T) {
 		defer os.RemoveAll(dir)
 		slack := rapid.SampledFrom([]int64{1, 200, 4 << 20}).Draw(rt, "slack")
 		m, err := newModel(dir, slack, rapid.IntRange(1, 3).Draw(rt, "looks"), rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(rt, "world"),
-			rapid.SampledFrom([]int64{0, 0, fewBytes}).Draw(rt, "memory"))
+			rapid.SampledFrom([]int64{0, 0, fewBytes}).Draw(rt, "memory"), rapid.SampledFrom([]float64{0, 0.25, 0.5}).Draw(rt, "free"))
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -726,6 +772,7 @@ func TestNoWrongPageWhateverHappens(t *testing.T) {
 			"wait2":      m.wait,
 			"wait3":      m.wait,
 			"never":      m.neverStuck,
+			"kept":       m.keptAlways,
 			"restart":    m.restart,
 			"lower":      m.lower,
 			"shrink":     m.shrink,

@@ -15,7 +15,11 @@ type rank struct {
 
 	pageOf []uint32 // by entry: 0, or its page + 1, or pagePending
 	owner  []uint32 // by page, for those ever used: 0, or entry + 1, or hold | heldBit
-	free   []uint32 // the pages among those that have no owner
+	free   []uint32 // pages among those that have no owner
+	kept   []uint32 // the others among those: the log says so, too; see keptfree.go
+
+	refilling int64 // pages that are to be kept free, once that is in the log
+	mentioned int   // the log may say something of pages below this, even if none was used since
 
 	holds    []hold
 	spare    []uint32 // unused elements of holds
@@ -54,20 +58,24 @@ const (
 )
 
 // numFree returns the number of pages without an owner.
-func (r *rank) numFree() int64 { return r.numPages - int64(len(r.owner)) + int64(len(r.free)) }
+func (r *rank) numFree() int64 {
+	return r.numPages - int64(len(r.owner)) + int64(len(r.free)+len(r.kept))
+}
 
-// take makes a free page a hold, if there is one.
-func (r *rank) take(h hold) (page uint32, ok bool) {
-	if n := len(r.free); n > 0 {
-		page, r.free = r.free[n-1], r.free[:n-1]
-	} else if int64(len(r.owner)) < r.numPages {
+// take makes a free page a hold. There must be one. Those that a restart would find free come last.
+func (r *rank) take(h hold) (page uint32) {
+	unused := int64(len(r.owner)) < r.numPages
+	switch nFree, nKept := len(r.free), len(r.kept); {
+	case nFree > 0:
+		page, r.free = r.free[nFree-1], r.free[:nFree-1]
+	case nKept > 0 && !(unused && len(r.owner) < r.mentioned):
+		page, r.kept = r.kept[nKept-1], r.kept[:nKept-1]
+	default:
 		page = uint32(len(r.owner))
 		r.use(page)
-	} else {
-		return 0, false
 	}
 	r.hold(page, h)
-	return page, true
+	return page
 }
 
 // hold makes a page without an owner a hold.

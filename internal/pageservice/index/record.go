@@ -19,6 +19,9 @@ const (
 	freed                     // pages belong to nobody
 	cleared                   // no page of the space belongs to anybody
 	forgot                    // a rank is unknown, and has no pages
+	rested                    // pages belong to nobody, and no client uses them
+
+	lastKind = rested
 )
 
 // record is one entry of the log. The last record that names a page of a rank says who
@@ -40,7 +43,7 @@ type record struct {
 	stale    bool
 	closed   bool // dropped pages may still be in use
 
-	pages  []uint32 // reserved, confirmed, freed
+	pages  []uint32 // reserved, confirmed, freed, rested
 	hashes []uint64 // reserved: those of the keys, see hashKey
 	keys   []string // confirmed
 }
@@ -94,7 +97,7 @@ func (r *record) decode(b []byte) error {
 	*r = record{pages: r.pages[:0], hashes: r.hashes[:0], keys: r.keys[:0]}
 	d := decoder{b: b, text: string(b)}
 	r.kind = kind(d.byte())
-	if r.kind < rankSet || r.kind > forgot {
+	if r.kind < rankSet || r.kind > lastKind {
 		return fmt.Errorf("its kind %d is unknown: a later version of kv3fs may have written it", r.kind)
 	}
 	r.space.Namespace = d.string()

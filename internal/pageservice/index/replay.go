@@ -10,40 +10,55 @@ import (
 // replay starts the log and applies its records. The log does not have everything that
 // clients were told before, so replay assumes the worst: that every key was located, or
 // its page handed out to be written again, just now; and so was every page that was
-// ever reserved, or given up, and is not known to have another owner now.
+// ever reserved, or given up, and is not known to have another owner now. "Just now" is the
+// moment when the log was read: until then another host may have led it.
 func (x *Index) replay() error {
+	if !(x.o.Free >= 0 && x.o.Free < 1) {
+		return fmt.Errorf("%w: %v of the pages kept free; want 0 or more, and less than 1", pageservice.ErrInvalid, x.o.Free)
+	}
 	if x.o.World < 0 || x.o.World > pageservice.MaxRanks {
 		return fmt.Errorf("%w: %d ranks; want 0 to %d", pageservice.ErrInvalid, x.o.World, pageservice.MaxRanks)
 	}
-	rec := &record{}
 	return x.log.Start(pageservice.LogOwner{
-		Replay: func(b []byte) error {
-			if err := rec.decode(b); err != nil {
-				return err
-			}
-			s := x.findOrCreate(rec.space)
-			if err := s.replay(rec); err != nil {
-				return err
-			}
-			s.countMemory()
-			x.trim()
-			return nil
-		},
-		Missing: func(cause string) { x.missing = cause },
-		Replayed: func() error {
-			for _, s := range x.all() {
-				if err := s.replayed(); err != nil {
-					return fmt.Errorf("space %q %q: %w", s.name.Namespace, s.name.Set, err)
-				}
-			}
-			if x.missing != "" {
-				x.forgetAll()
-			}
-			return nil
-		},
+		Replay:    x.replayRecord,
+		Snapshot:  x.snapshot,
+		StateHash: x.stateHash,
+		Whole:     func() bool { return !x.forgets },
+		Reset:     x.reset,
+		Missing:   func(cause string) { x.missing = cause },
+		Replayed:  x.replayed,
 		Keep:      x.keep,
 		LiveBytes: x.liveBytes.Load,
 	})
+}
+
+func (x *Index) replayRecord(b []byte) error {
+	rec := &x.reading
+	if err := rec.decode(b); err != nil {
+		return err
+	}
+	s := x.findOrCreate(rec.space)
+	if err := s.replay(rec); err != nil {
+		return err
+	}
+	s.countMemory()
+	x.trim()
+	return nil
+}
+
+// replayed completes the index after the whole log was read.
+func (x *Index) replayed() error {
+	x.start = x.o.Now()
+	x.reading = record{}
+	for _, s := range x.all() {
+		if err := s.replayed(); err != nil {
+			return fmt.Errorf("space %q %q: %w", s.name.Namespace, s.name.Set, err)
+		}
+	}
+	if x.missing != "" {
+		x.forgetAll()
+	}
+	return nil
 }
 
 // longestUse is how long a client may use a page that it was told of.
@@ -96,6 +111,8 @@ func (s *space) replay(rec *record) error {
 			s.replayConfirmed(r, page, keys, i)
 		case freed:
 			s.replayFreed(r, page)
+		case rested:
+			s.disown(r, page)
 		}
 	}
 	return nil
@@ -140,14 +157,16 @@ func (s *space) replayedKey(keys *batch, i int) (id uint32, known bool) {
 	return keys.entry(s, i)
 }
 
+// Until the log was read, holds are busy: they do not end, and take no memory for their ends.
+
 func (s *space) replayReserved(r *rank, page uint32, hash uint64) {
 	s.disown(r, page)
-	r.hold(page, hold{state: late, hash: hash, until: s.index.reserve() + s.index.quarantine()})
+	r.hold(page, hold{state: late, busy: true, hash: hash, until: s.index.reserve() + s.index.quarantine()})
 }
 
 func (s *space) replayFreed(r *rank, page uint32) {
 	s.disown(r, page)
-	r.hold(page, hold{state: deleted, until: s.index.longestQuarantine()})
+	r.hold(page, hold{state: deleted, busy: true, until: s.index.longestQuarantine()})
 }
 
 // replayed completes the space after the whole log was read.
@@ -156,9 +175,14 @@ func (s *space) replayed() error {
 		if int64(len(r.owner)) > r.numPages {
 			return fmt.Errorf("rank %d of %d pages uses %d", r.id, r.numPages, len(r.owner))
 		}
+		r.due = make(dueHeap, 0, r.reserved+r.quarantined)
 		for page, o := range r.owner {
-			if o == 0 {
+			if o == 0 && r.trimmed == 0 {
+				r.kept = append(r.kept, uint32(page))
+			} else if o == 0 { // though the log may say otherwise
 				r.release(uint32(page))
+			} else if h := r.holdOf(uint32(page)); h != nil {
+				r.change(uint32(page), h.state, h.until)
 			}
 		}
 		if r.trimmed > 0 {

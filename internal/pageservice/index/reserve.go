@@ -66,8 +66,16 @@ func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int,
 		return grants, nil
 	}
 	wanted.grant(grants, got.pages)
-	rec := &record{kind: reserved, rank: r.id, pages: got.pages, hashes: got.hashes}
-	if err := s.write(ctx, func(err error) { s.reserved(r, got, err) }, rec); err != nil {
+	recs := []*record{{kind: reserved, rank: r.id, pages: got.pages, hashes: got.hashes}}
+	var more refill
+	if lack == ofNothing && !got.last {
+		more = s.refill(r, now)
+		recs = append(recs, s.refillRecords(r, &more)...)
+	}
+	if err := s.write(ctx, func(err error) {
+		s.reserved(r, got, err)
+		s.refilled(r, &more, err)
+	}, recs...); err != nil {
 		return nil, err
 	}
 	s.counters.reserved.Add(int64(len(got.pages)))
@@ -119,6 +127,8 @@ type reservation struct {
 	hashes  []uint64
 	texts   []uint16 // see hold.textBytes
 	nFree   int      // how many of the pages, the first ones, are free ones
+	nSoft   int      // how many of those, the first ones, a restart would not find free
+	last    bool     // it takes from those that are kept free
 	victims []uint32 // entries that are evicted; the other pages are theirs
 	at      int64
 }
@@ -133,8 +143,8 @@ const (
 	ofMemory       // there are more pages, but no memory for what must be known of them
 )
 
-// findPages finds pages: free ones first, then those of victims, which it marks. If it
-// would have to look at more keys than searchBound, it takes none.
+// findPages finds pages: free ones first, then those of victims, which it marks, and then those that
+// are kept free. If it would have to look at more keys than searchBound, it takes none.
 func (s *space) findPages(r *rank, w *wanted, allOrNothing bool, now int64) (g reservation, l lack) {
 	n := len(w.first)
 	if n == 0 || r.closedUntil > now {
@@ -142,11 +152,15 @@ func (s *space) findPages(r *rank, w *wanted, allOrNothing bool, now int64) (g r
 	}
 	g.at = now
 	free := int(min(int64(n), r.numFree()))
-	g.nFree = min(free, s.affordable(r, w.b, w.first, s.room()))
+	affordable := min(free, s.affordable(r, w.b, w.first, s.room()))
+	g.nFree = int(min(int64(affordable), max(0, r.numFree()-s.toKeep(r))))
 	if g.nFree < n {
 		// The pages of victims need memory as well until the victims are gone.
 		most := s.affordable(r, w.b, w.first[g.nFree:], s.transientRoom())
 		victims, more := s.victims(r, min(n-g.nFree, most), now)
+		if last := min(n-g.nFree-len(victims), affordable-g.nFree); last > 0 && !more {
+			g.nFree, g.last = g.nFree+last, true
+		}
 		enough := g.nFree+len(victims) == n
 		switch {
 		case more:
@@ -156,7 +170,7 @@ func (s *space) findPages(r *rank, w *wanted, allOrNothing bool, now int64) (g r
 		}
 		if more || !enough && allOrNothing {
 			s.unmark(victims)
-			g.nFree = 0
+			g.nFree, g.last = 0, false
 		} else {
 			g.victims = victims
 		}
@@ -187,8 +201,9 @@ func (s *space) take(r *rank, w *wanted, g *reservation) {
 		g.hashes = append(g.hashes, w.b.logged[i])
 		g.texts = append(g.texts, uint16(textBytes(w.b.keys[i])))
 	}
+	g.nSoft = int(min(int64(g.nFree), r.numFree()-r.numKept()))
 	for i, hash := range g.hashes[:g.nFree] {
-		page, _ := r.take(hold{state: writable, busy: true, textBytes: g.texts[i], hash: hash, at: g.at, until: g.at + s.index.reserve()})
+		page := r.take(hold{state: writable, busy: true, textBytes: g.texts[i], hash: hash, at: g.at, until: g.at + s.index.reserve()})
 		g.pages = append(g.pages, page)
 	}
 	for _, id := range g.victims {
@@ -199,9 +214,13 @@ func (s *space) take(r *rank, w *wanted, g *reservation) {
 // reserved applies a reservation, or undoes it.
 func (s *space) reserved(r *rank, g reservation, err error) {
 	if err != nil {
-		for _, page := range g.pages[:g.nFree] {
+		for i, page := range g.pages[:g.nFree] {
 			r.drop(page)
-			r.release(page)
+			if i < g.nSoft {
+				r.release(page)
+			} else {
+				r.kept = append(r.kept, page)
+			}
 		}
 		s.unmark(g.victims)
 		return

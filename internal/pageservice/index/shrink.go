@@ -1,5 +1,7 @@
 package index
 
+import "slices"
+
 // live returns about the memory that the space would have without unused parts. The
 // caller holds the lock.
 func (s *space) live() int64 {
@@ -38,20 +40,26 @@ func (s *space) shrink() {
 }
 
 // shrink makes the tables of a rank anew; moved are the new numbers of entries. Pages
-// behind the last one with an owner become as if they had never been used.
+// behind the last one that has an owner or is kept free become as if they had never been used.
 func (r *rank) shrink(moved []uint32) {
-	used := len(r.owner)
-	for used > 0 && r.owner[used-1] == 0 {
-		used--
+	used := 0
+	for page, o := range r.owner {
+		if o != 0 {
+			used = page + 1
+		}
+	}
+	for _, page := range r.kept {
+		used = max(used, int(page)+1)
 	}
 	old := *r
+	r.mentioned = max(r.mentioned, len(r.owner))
 	r.owner, r.order = make([]uint32, used), order{serial: make([]uint32, used)}
-	r.pageOf, r.free, r.spare = nil, nil, nil
+	r.pageOf, r.spare, r.kept = nil, nil, slices.Clone(old.kept)
+	r.free = slices.DeleteFunc(slices.Clone(old.free), func(page uint32) bool { return int(page) >= used })
 	r.holds, r.due, r.dueBound = make([]hold, 0, old.reserved+old.quarantined), nil, 0
 	for page, o := range old.owner[:used] {
 		switch {
 		case o == 0:
-			r.free = append(r.free, uint32(page))
 		case o&heldBit != 0:
 			h := old.holds[o&^heldBit]
 			r.owner[page] = heldBit | uint32(len(r.holds))

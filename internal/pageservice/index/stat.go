@@ -51,7 +51,9 @@ func (s *space) stat() pageservice.SpaceState {
 			Rank: r.id, NumPages: r.numPages,
 			Free: r.numFree(), Reserved: r.reserved, Keyed: r.keyed, Quarantined: r.quarantined,
 		}
+		p.KeptFree = min(s.toKeep(r), r.numKept())
 		if r.closedUntil > now {
+			p.KeptFree = 0
 			p.Free, p.Quarantined = 0, p.Quarantined+p.Free
 		}
 		state.Ranks = append(state.Ranks, p)

@@ -17,6 +17,7 @@ func (x *Index) trim() {
 	if x.used.Load() <= x.o.MemoryBytes {
 		return
 	}
+	x.forgets = true
 	s := slices.MaxFunc(x.all(), func(a, b *space) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
 	keys := s.byKey.len
 	for _, r := range s.ranks {

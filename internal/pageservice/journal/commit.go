@@ -10,9 +10,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/queue"
 )
 
-// batchBytes bounds what one transaction writes, beyond its first write.
+// batchBytes bounds what one transaction writes, except for a larger write.
 const batchBytes = 16 << 20
 
 // run is the committer. It writes everything that is queued in one transaction, so that
@@ -20,42 +21,23 @@ const batchBytes = 16 << 20
 func (j *Journal) run() {
 	defer close(j.done)
 	for {
-		batch, closed := j.take()
+		batch, closed := j.queue.Take(batchBytes)
 		if len(batch) > 0 {
 			err := j.commit(batch)
 			for _, w := range batch {
-				w.finish(err)
+				w.Finish(err)
 			}
 			continue
 		}
 		if closed {
 			return
 		}
-		<-j.wake
+		<-j.queue.Wake()
 	}
-}
-
-// take removes the next writes from the queue, and reports whether no more will come.
-func (j *Journal) take() (batch []*write, closed bool) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	n, size := 0, 0
-	for ; n < len(j.queue) && size < batchBytes; n++ {
-		w := j.queue[n]
-		if !w.state.CompareAndSwap(queued, taken) {
-			continue
-		}
-		for _, rec := range w.recs {
-			size += len(rec)
-		}
-		batch = append(batch, w)
-	}
-	j.queue = append(j.queue[:0:0], j.queue[n:]...)
-	return batch, j.closed && len(j.queue) == 0
 }
 
 // commit writes a batch and, before it, what compaction keeps.
-func (j *Journal) commit(batch []*write) error {
+func (j *Journal) commit(batch []*queue.Write) error {
 	if j.broken != nil {
 		return j.broken
 	}
@@ -64,16 +46,14 @@ func (j *Journal) commit(batch []*write) error {
 		if j.wasteful() && !j.paused {
 			n := int64(0)
 			for _, w := range batch {
-				for _, rec := range w.recs {
-					n += int64(len(rec))
-				}
+				n += int64(w.Bytes)
 			}
 			if err := j.compact(b, n); err != nil {
 				return err
 			}
 		}
 		for _, w := range batch {
-			for _, rec := range w.recs {
+			for _, rec := range w.Recs {
 				if err := j.put(b, rec); err != nil {
 					return err
 				}

@@ -2,7 +2,7 @@
 // at one end; at the other end the journal drops what its owner no longer needs, so
 // that the size of the file stays in proportion to the state that it describes.
 //
-// Append queues a write (queue.go). One goroutine, the committer, writes the queue to
+// Append queues a write (package queue). One goroutine, the committer, writes the queue to
 // the disk (commit.go) and compacts the file (compact.go).
 //
 // The file is a bbolt database: one bucket, in which the sequence number of a record
@@ -25,6 +25,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/queue"
 )
 
 // FileName is the name of a journal's file in its directory.
@@ -57,11 +58,10 @@ type Journal struct {
 	owner pageservice.LogOwner
 	db    *bolt.DB // nil before Start has succeeded
 
-	mu     sync.Mutex
-	queue  []*write
-	closed bool
-	wake   chan struct{} // holds one token when queue or closed has changed
-	done   chan struct{} // closed when the committer has ended
+	starting sync.Mutex // held by Start
+
+	queue *queue.Queue
+	done  chan struct{} // closed when the committer has ended
 
 	// Only the committer uses what follows, and Start before there is one.
 	tally            // of the records in the file
@@ -95,7 +95,7 @@ func New(dir string, o Options) *Journal {
 	}
 	return &Journal{
 		path: filepath.Join(dir, FileName), o: o, tally: tally{next: 1},
-		wake: make(chan struct{}, 1), done: make(chan struct{}),
+		queue: queue.New(), done: make(chan struct{}),
 	}
 }
 
@@ -110,6 +110,22 @@ func (j *Journal) SizeBytes() int64 {
 
 // Start implements pageservice.Log.
 func (j *Journal) Start(owner pageservice.LogOwner) error {
+	j.starting.Lock()
+	defer j.starting.Unlock()
+	if j.queue.Closed() {
+		return pageservice.ErrClosed
+	}
+	if err := j.start(owner); err != nil {
+		return err
+	}
+	go j.run()            // until Close, which waits for it
+	if j.queue.Closed() { // meanwhile; Close waits for this
+		return pageservice.ErrClosed
+	}
+	return nil
+}
+
+func (j *Journal) start(owner pageservice.LogOwner) error {
 	j.owner = owner
 	unsynced, err := newDirs(j.path)
 	if err != nil {
@@ -152,7 +168,6 @@ func (j *Journal) Start(owner pageservice.LogOwner) error {
 		return err
 	}
 	j.remember()
-	go j.run() // until Close, which waits for it
 	return nil
 }
 
@@ -230,14 +245,12 @@ func (j *Journal) openToWrite(f *os.File) error {
 
 // Close implements pageservice.Log.
 func (j *Journal) Close() error {
-	j.mu.Lock()
-	closed := j.closed
-	j.closed = true
-	j.mu.Unlock()
+	closed := j.queue.Close()
+	j.starting.Lock()
+	defer j.starting.Unlock()
 	if j.db == nil {
 		return nil // Start was not called, or failed
 	}
-	j.nudge()
 	<-j.done
 	if closed || j.stuck {
 		return nil
@@ -247,5 +260,5 @@ func (j *Journal) Close() error {
 
 // Append implements pageservice.Log.
 func (j *Journal) Append(done func(error), recs ...[]byte) (wait func(context.Context) error) {
-	return j.enqueue(done, recs).wait
+	return j.queue.Append(done, recs)
 }

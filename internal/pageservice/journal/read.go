@@ -17,6 +17,8 @@ func (j *Journal) read(f *os.File) error {
 	err := j.readAll(f)
 	var d damage
 	switch {
+	case errors.Is(err, pageservice.ErrClosed):
+		return pageservice.ErrClosed
 	case errors.As(err, &d), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return corrupt(j.path, err)
 	case err != nil:
@@ -60,6 +62,8 @@ func (j *Journal) readAll(f *os.File) error {
 // replay passes a record to the owner.
 func (j *Journal) replay(seq uint64, value []byte) error {
 	switch {
+	case j.queue.Closed():
+		return pageservice.ErrClosed
 	case seq != j.next && j.count > 0:
 		return damaged("record %d follows %d", seq, j.next-1)
 	case len(value) < checksumBytes:

@@ -101,10 +101,20 @@ func openingOf(t *testing.T, name string, d *daemon, layout kvstore.Layout, capa
 	default:
 		t.Fatalf("no store is called %s", store)
 	}
-	if o.Chain != store {
+	if strings.Contains(o.Chain, "Segment|") { // in front of the others, on the host's own disk
+		c.Segment = &kvstore.SegmentOptions{Dir: daemontest.NewDir(t), CapacityBytes: capacityBytes, SegmentBytes: capacityBytes / 16}
+	}
+	if strings.HasPrefix(o.Chain, "Cache|") {
 		c.Cache = &kvstore.CacheOptions{CapacityBytes: 64 * layout.BlockBytes}
 	}
 	return o, root
+}
+
+// far returns the last store of a chain alone, as another host sees it that has nothing of its
+// own.
+func (o opening) far() opening {
+	o.Chain, o.Config.Cache, o.Config.Segment = o.last(), nil, nil
+	return o
 }
 
 var namespace = keys.Namespace{Model: "kv3fs/soak", DType: "bfloat16", BlockTokens: 128, Layers: 4}

@@ -22,7 +22,7 @@ const kills = 6 // of each chain
 func TestKilledWriter(t *testing.T) {
 	d := startDaemon(t)
 	layout := kvstore.Layout{BlockBytes: 64 << 10, ShardBytes: 16 << 10}
-	for _, store := range stores {
+	for _, store := range append([]string{"Segment|Posix", "Segment|Ds3fs"}, stores...) {
 		t.Run(store, func(t *testing.T) {
 			o, _ := openingOf(t, "Cache|"+store, d, layout, 512<<20)
 			next, kept, whole := 0, map[int]bool{}, 0
@@ -53,8 +53,28 @@ func TestKilledWriter(t *testing.T) {
 				}
 				next += 20
 			}
+			if strings.HasPrefix(store, "Segment|") {
+				allThere(t, o.far(), kept)
+			}
 			t.Logf("%d kills, %d blocks flushed and all there, %d more were whole", kills, len(kept), whole)
 		})
+	}
+}
+
+// allThere checks that a store has these blocks.
+func allThere(t *testing.T, o opening, blocks map[int]bool) {
+	t.Helper()
+	c, err := o.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range blocks {
+		if v, err := c.load(t.Context(), n); err != nil || v != right {
+			t.Errorf("block %d was flushed, and in %s it is not right: %v, %v", n, o.Chain, v, err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -156,6 +156,14 @@ func (f *faulty) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 	return f.RawFileSystem.GetAttr(cancel, in, out)
 }
 
+// Statx is what the kernel asks for if somebody wants to know the time of birth.
+func (f *faulty) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
+	if st := f.dir.on("getattr", ""); !st.Ok() {
+		return st
+	}
+	return f.RawFileSystem.Statx(cancel, in, out)
+}
+
 func (f *faulty) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if st := f.dir.on("setattr", ""); !st.Ok() {
 		return st

@@ -47,6 +47,9 @@ type Options struct {
 	// wait while there are more, or while they take three quarters of the memory.
 	WaitingQueueDepth int
 
+	// WriteThrough makes the last shard of a block that is saved wait until next has the block.
+	WriteThrough bool
+
 	// Timeout bounds how long a Save waits for space, how long a block waits for its
 	// missing shards, and how long Close takes to write what was accepted to next. It is
 	// also how long memory is not used into which the storage of a killed process may

@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -262,7 +263,7 @@ func (s *Store) place(d *saving, i int) bool {
 	d.verdicts[shard.Key] = verdict
 	switch verdict {
 	case errExists:
-		d.Settle(i, nil)
+		d.settleWritten(i, nil, s.awaitKey(shard.Key))
 	case errDirect:
 		d.direct = append(d.direct, int32(i))
 	default:
@@ -370,6 +371,7 @@ func (d *saving) Do(i int) {
 // wrote ends the writing of a shard into its block.
 func (d *saving) wrote(i int, err error) {
 	s, shard, block := d.s, d.Shard(i), d.blocks[i]
+	var written <-chan error
 	if err != nil {
 		if s.blocks.Failed(block, shard.Index) {
 			s.giveUp(block)
@@ -380,7 +382,7 @@ func (d *saving) wrote(i int, err error) {
 		outcome := s.blocks.Written(block, shard.Index)
 		switch outcome {
 		case assembly.Whole:
-			s.whole(block)
+			written = s.whole(block)
 		case assembly.Dead:
 			s.giveUp(block)
 		}
@@ -391,7 +393,26 @@ func (d *saving) wrote(i int, err error) {
 		s.spaceChanged()
 		s.mu.Unlock()
 	}
-	d.Settle(i, err)
+	d.settleWritten(i, err, written)
+}
+
+// settleWritten settles a shard, and where it is to wait for next, with next's error.
+func (d *saving) settleWritten(i int, err error, written <-chan error) {
+	if written == nil {
+		d.Settle(i, err)
+		return
+	}
+	d.s.group.Go(func() {
+		select {
+		case err = <-written:
+		case <-d.Context().Done():
+			err = d.Ended()
+		}
+		if errors.Is(err, kv.ErrAbandoned) { // it is a slot that is in use, not the caller's buffer
+			err = fmt.Errorf("%w: %v", kv.ErrTimeout, err)
+		}
+		d.Settle(i, err)
+	})
 }
 
 // write copies a shard into a slot. Without checksums nothing computes that of a shard but
@@ -404,8 +425,9 @@ func (d *saving) write(slot int32, shard kv.Shard) (sum uint64, err error) {
 	return sum, err
 }
 
-// whole makes a complete block visible and queues it for next.
-func (s *Store) whole(block *unfinished) {
+// whole makes a complete block visible and queues it for next. Where saves wait for that, it
+// returns a channel for the outcome.
+func (s *Store) whole(block *unfinished) (written <-chan error) {
 	s.mu.Lock()
 	s.assembling--
 	d := &dirtyBlock{key: block.Key, slot: block.Payload.slot}
@@ -414,8 +436,38 @@ func (s *Store) whole(block *unfinished) {
 		d.gen = s.table.Head(d.slot).Gen
 	})
 	s.write.add(d)
+	written = s.await(d)
 	s.mu.Unlock()
 	s.blocks.Finish(block)
+	return written
+}
+
+// await returns a channel for the outcome of writing a block, nil where nobody is to wait for
+// it. The lock is held.
+func (s *Store) await(d *dirtyBlock) <-chan error {
+	if !s.o.WriteThrough {
+		return nil
+	}
+	written := make(chan error, 1)
+	d.await = append(d.await, written)
+	return written
+}
+
+// awaitKey is await for a block that is in memory; there is nothing to wait for if next has it.
+func (s *Store) awaitKey(key kv.Key) (written <-chan error) {
+	if !s.o.WriteThrough {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.do(func() { // what cannot be found now is not waited for
+		if slot, ok := s.table.Find(key); ok {
+			if d := s.write.all[slot]; d != nil && d.gen == s.table.Head(slot).Gen {
+				written = s.await(d)
+			}
+		}
+	})
+	return written
 }
 
 // giveUp drops a block that will not become whole.

@@ -26,6 +26,7 @@ type dirtyBlock struct {
 	// Guarded by the store's lock.
 	taken bool // by a writer: next may be storing it
 	done  bool
+	await []chan<- error // of saves that wait for next; each has a place for the outcome
 }
 
 // writeBehind holds the blocks that are to be written to next. The store's lock guards
@@ -211,6 +212,9 @@ func (s *Store) finish(d *dirtyBlock, err error) {
 	if err != nil {
 		s.count.DroppedBlocks.Add(1)
 		w.fail(err)
+	}
+	for _, outcome := range d.await {
+		outcome <- err
 	}
 	close(w.changed)
 	w.changed = make(chan struct{})

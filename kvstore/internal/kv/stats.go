@@ -26,6 +26,11 @@ type Stats struct {
 	UnverifiedShards  int64 // loaded though no checksum was recorded
 	EvictedBlocks     int64
 
+	// Of a store that is near, in front of one that is far.
+	PassedBytes  int64 // of LoadedBytes: those that came from the next store
+	FilledBlocks int64 // that came from the next store and were kept
+	UnsentBlocks int64 // that wait for the next store now
+
 	DeviceCopies    DeviceCopies
 	DeviceTransfers DeviceTransfers
 

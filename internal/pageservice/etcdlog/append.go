@@ -1,0 +1,158 @@
+package etcdlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// appender appends batches, one after the other. It is used by one goroutine.
+type appender struct {
+	*Log
+	term     *cluster.Term
+	head     head  // that it has written or seen last
+	seen     int64 // revision of the head; 0: there is none
+	revision int64 // of etcd, then
+}
+
+// errMoved: the head is not where the appender left it, although its term goes on.
+var errMoved = fmt.Errorf("%w: another appender has written to the log in this term", pageservice.ErrDemoted)
+
+// append appends a batch, whose term, index and chain it sets; more goes into the same transaction. It changes
+// a.head to change's only if it succeeds. It returns when the outcome is clear or the term is over: an error that wraps
+// ErrDemoted means that this appender must not be used any more, and any other one that nothing was appended.
+func (a *appender) append(ctx context.Context, b batch, change func(*head), more ...clientv3.Op) error {
+	b.by, b.term, b.index, b.prev = a.by, a.term.Revision, a.head.Index+1, a.head.Chain
+	value, sum := b.encode()
+	next := a.head
+	next.stamp = stamp{jsonFormat, a.by}
+	next.Index, next.Chain, next.Term = b.index, sum, b.term
+	if change != nil {
+		change(&next)
+	}
+	batchKey, headKey := a.keys.batch(b.index), a.keys.head()
+	txn := func(c clientv3.KV, ctx context.Context) (*clientv3.TxnResponse, error) {
+		return c.Txn(ctx).
+			If(a.term.Fence(), clientv3.Compare(clientv3.ModRevision(headKey), "=", a.seen), clientv3.Compare(clientv3.CreateRevision(batchKey), "=", 0)).
+			Then(append([]clientv3.Op{clientv3.OpPut(batchKey, string(value)), clientv3.OpPut(headKey, encodeJSON(next))}, more...)...).
+			Else(clientv3.OpGet(batchKey), clientv3.OpGet(headKey), clientv3.OpGet(a.term.Key, clientv3.WithKeysOnly())).
+			Commit()
+	}
+	for {
+		if err := a.ended(ctx); err != nil {
+			return err
+		}
+		sent := host.SinceBoot()
+		once, cancel := a.call(ctx)
+		answer, err := txn(a.cluster.Client(), once)
+		cancel()
+		switch {
+		case err == nil && answer.Succeeded:
+			a.term.Proved(sent)
+			a.head, a.seen, a.revision = next, answer.Header.Revision, answer.Header.Revision
+			return nil
+		case err == nil:
+			return a.sort(answer, value, next)
+		case answered(err):
+			done, clear := a.settle(ctx, batchKey, value, next)
+			if done {
+				return nil
+			}
+			if clear {
+				return fmt.Errorf("etcd: %w", err)
+			}
+		}
+		pause(ctx, retryPause)
+	}
+}
+
+// ended returns an error when nothing can be appended any more.
+func (a *appender) ended(ctx context.Context) error {
+	if err := a.term.Reason(); err != nil {
+		return fmt.Errorf("%w: %w", pageservice.ErrDemoted, err)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", pageservice.ErrDemoted, ctx.Err())
+	}
+	return nil
+}
+
+// sort finds out what a transaction means whose comparisons failed: an earlier attempt has succeeded, the term is over, or there is
+// another appender.
+func (a *appender) sort(answer *clientv3.TxnResponse, value []byte, next head) error {
+	batches, heads, fences := answer.Responses[0].GetResponseRange().Kvs, answer.Responses[1].GetResponseRange().Kvs, answer.Responses[2].GetResponseRange().Kvs
+	fenced := len(fences) == 0 || fences[0].CreateRevision != a.term.Revision
+	if fenced {
+		a.term.Disproved()
+	}
+	switch {
+	case len(batches) == 1 && bytes.Equal(batches[0].Value, value):
+		a.head, a.revision = next, answer.Header.Revision
+		a.seen = batches[0].ModRevision // the head was put by the same transaction; if it was put again, the next append finds out
+		return nil
+	case fenced:
+		return fmt.Errorf("%w: its election key is gone", pageservice.ErrDemoted)
+	case len(heads) == 1 && heads[0].ModRevision == a.seen, len(heads) == 0 && a.seen == 0:
+		return fmt.Errorf("%w: %w", pageservice.ErrDemoted, damaged("%s is there already, and the head does not say so", a.keys.batch(next.Index)))
+	}
+	return errMoved
+}
+
+// answered reports whether etcd itself has answered a request so, and not merely lost it. Then nothing of it is under way. It may
+// have been done nevertheless: a member that runs out of space says so after the write that it has just made.
+func answered(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, rpctypes.ErrTooManyRequests) {
+		return false
+	}
+	var e rpctypes.EtcdError
+	code := status.Code(err)
+	if errors.As(err, &e) {
+		code = e.Code()
+	}
+	switch code {
+	case codes.ResourceExhausted, codes.InvalidArgument, codes.PermissionDenied, codes.Unauthenticated, codes.FailedPrecondition, codes.OutOfRange, codes.NotFound:
+		return true
+	}
+	return false
+}
+
+// settle finds out whether a batch was appended. It asks so that no member can answer from the past, and so that a
+// full etcd answers, too. Otherwise it is not clear.
+func (a *appender) settle(ctx context.Context, batchKey string, value []byte, next head) (done, clear bool) {
+	revision, err := a.settled(ctx)
+	if err != nil {
+		return false, false
+	}
+	once, cancel := a.call(ctx)
+	defer cancel()
+	answer, err := a.cluster.Client().Get(once, batchKey, clientv3.WithRev(revision))
+	if err != nil {
+		return false, false
+	}
+	if len(answer.Kvs) == 1 && bytes.Equal(answer.Kvs[0].Value, value) {
+		a.head, a.seen, a.revision = next, answer.Kvs[0].ModRevision, revision
+		return true, true
+	}
+	return false, true
+}
+
+// settled returns the revision of etcd after everything that was answered before: it goes through etcd's log.
+func (l *Log) settled(ctx context.Context) (int64, error) {
+	once, cancel := l.call(ctx)
+	defer cancel()
+	answer, err := l.cluster.Client().Delete(once, l.keys.prefix+"/fence") // which is never there
+	if err != nil {
+		return 0, err
+	}
+	return answer.Header.Revision, nil
+}

@@ -1,0 +1,109 @@
+package etcdlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// lead makes this host, which was elected, the one that appends.
+func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error) {
+	ctx, cancel := context.WithTimeout(ctx, leadTimeout)
+	defer cancel()
+	f.setState(func(s *State) { s.Role = Electing })
+	for ; ; pause(ctx, retryPause) {
+		if err := errors.Join(term.Reason(), ctx.Err()); err != nil {
+			return nil, fmt.Errorf("elected, but not for long enough: %w", err)
+		}
+		v, err := f.catchUp(ctx)
+		if errors.Is(err, pageservice.ErrCorrupt) {
+			return nil, err
+		}
+		if err != nil {
+			continue // members may be behind, or etcd without a leader
+		}
+		missing, start, err := f.admit(ctx, v)
+		if err != nil {
+			if fresh, err := f.isNewest(ctx, v); err != nil || !fresh {
+				continue
+			}
+			return nil, err
+		}
+		a := &appender{Log: f.Log, term: term, head: v.head, seen: v.seen}
+		first := batch{kind: leads, last: true}
+		if v.head.Index == 0 {
+			a.head.Whole = 1
+		}
+		switch {
+		case start != v.head.Index || f.blank:
+			first.kind = anew
+			f.owner.Reset()
+			f.used = false
+			a.head.Index, a.head.Whole = start, start+1
+			f.position = position{at: map[uint64]mile{}}
+			f.base = nil
+		case v.head.Index == 0:
+			a.head.Cluster = f.cluster.ID()
+		}
+		err = a.append(ctx, first, nil)
+		if errors.Is(err, errMoved) {
+			continue // what was read was old
+		}
+		if err != nil {
+			return nil, err
+		}
+		if missing != "" {
+			f.owner.Missing(missing)
+		}
+		if err := f.owner.Replayed(); err != nil {
+			return nil, damaged("%v", err)
+		}
+		return newLeader(f, a, missing != ""), nil
+	}
+}
+
+// isNewest reports whether the head is still what v says, with an answer that no member can give from the past.
+func (f *follower) isNewest(ctx context.Context, v view) (bool, error) {
+	revision, err := f.settled(ctx)
+	if err != nil {
+		return false, err
+	}
+	now, err := f.readHead(ctx, revision)
+	return now.seen == v.seen, err
+}
+
+// admit returns an error if the log is not the one that this cluster has written, although this host has applied all of it. If an
+// operator has decided to begin anew, it returns what is missing, and the index after which the log goes on: indices
+// never come again.
+func (f *follower) admit(ctx context.Context, v view) (missing string, start uint64, err error) {
+	m, err := readMark(f.o.Dir)
+	if err != nil {
+		return "", 0, err
+	}
+	if f.most.Index > m.Index {
+		m = f.most
+	}
+	over := v.head.Index > 0 && v.head.Cluster != f.cluster.ID() || v.head.Index == 0 && m.Index > 0 && m.Cluster != f.cluster.ID()
+	if over {
+		return f.keys.prefix + ": an operator has decided to begin anew", max(v.head.Index, m.Index), nil
+	}
+	const cure = "etcd was restored from an old backup, or emptied: restore a newer one; --pages-start-over begins anew and forgets all keys"
+	if v.head.Index < m.Index {
+		return "", 0, damaged("the log in etcd (%s) ends with batch %d, and it had got to %d: %s", f.keys.prefix, v.head.Index, m.Index, cure)
+	}
+	if m.Index == 0 || m.Index < v.first() {
+		return "", v.head.Index, nil
+	}
+	answer, err := f.get(ctx, f.keys.batch(m.Index), v.revision)
+	if err != nil {
+		return "", 0, err
+	}
+	if len(answer.Kvs) == 1 && !bytes.HasSuffix(answer.Kvs[0].Value, m.Chain[:]) {
+		return "", 0, damaged("the log in etcd (%s) has another batch %d than this cluster has written: %s", f.keys.prefix, m.Index, cure)
+	}
+	return "", v.head.Index, nil
+}

@@ -1,0 +1,312 @@
+package etcdlog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/test/etcd"
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
+)
+
+func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+
+// patience bounds waits for what takes milliseconds on a machine with nothing else to do.
+const patience = time.Minute
+
+const dataID = "data-1"
+
+// await waits for something that nothing tells.
+func await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v in vain: %s", patience, what)
+		}
+	}
+}
+
+// receive waits for a channel.
+func receive[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("waited %v in vain: %s", patience, what)
+		panic("not reached")
+	}
+}
+
+// site is what the hosts of one cluster share.
+type site struct {
+	*testing.T
+	members *etcd.Members
+	prefix  string
+	dir     string
+	o       Options
+	ttl     time.Duration
+}
+
+// newSite returns a cluster of its own in an etcd.
+func newSite(t *testing.T, members *etcd.Members) *site {
+	s := &site{T: t, members: members, prefix: fmt.Sprintf("/kv3fs/%x", rand.Uint64()), dir: t.TempDir(), ttl: 2 * time.Second}
+	s.o = Options{Dir: s.dir, DataID: dataID, Period: 50 * time.Millisecond}
+	return s
+}
+
+// join connects a host.
+func (s *site) join(host string, endpoints ...string) *cluster.Cluster {
+	s.Helper()
+	c, err := s.tryJoin(host, endpoints...)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return c
+}
+
+func (s *site) tryJoin(host string, endpoints ...string) (*cluster.Cluster, error) {
+	if len(endpoints) == 0 {
+		endpoints = s.members.Endpoints()
+	}
+	c, err := cluster.Open(context.Background(), cluster.Config{
+		Endpoints: endpoints, Prefix: s.prefix, HostID: host, Address: "127.0.0.1:1", Version: "test", LeaseTTL: s.ttl, TLS: s.members.TLS(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			s.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return c, c.Identify(ctx, dataID, false)
+}
+
+// peer is a host's log with its owner.
+type peer struct {
+	*Log
+	site    *site
+	cluster *cluster.Cluster
+	owner   *owner
+	started chan error // what Start returned
+}
+
+// start starts the log of a host, and does not wait until it leads.
+func (s *site) start(name string, endpoints ...string) *peer {
+	s.Helper()
+	return s.startOn(s.join(name, endpoints...))
+}
+
+func (s *site) startOn(c *cluster.Cluster) *peer {
+	h := s.prepare(c)
+	h.run()
+	return h
+}
+
+// prepare makes the log of a host; run starts it.
+func (s *site) prepare(c *cluster.Cluster) *peer {
+	o := s.o
+	o.Logger = slog.New(slog.NewTextHandler(s.Output(), nil)).With("host", c.Host().ID)
+	return &peer{Log: New(c, o), site: s, cluster: c, owner: newOwner(), started: make(chan error, 1)}
+}
+
+func (h *peer) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_ = h.cluster.Announce(ctx, func() cluster.State { // until ctx ends
+			st := h.State()
+			return cluster.State{Role: string(st.Role), Applied: st.Applied}
+		})
+	})
+	wg.Go(func() { h.started <- h.Start(h.owner.hooks()) })
+	h.site.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			h.site.Error(err)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// put writes a key as somebody else.
+func (s *site) put(key, value string) {
+	s.Helper()
+	if _, err := s.members.Client().Put(s.Context(), key, value); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// lead starts a host and waits until it leads.
+func (s *site) lead(name string, endpoints ...string) *peer {
+	s.Helper()
+	h := s.start(name, endpoints...)
+	h.leads()
+	return h
+}
+
+// leads waits until the host leads.
+func (h *peer) leads() {
+	h.site.Helper()
+	if err := receive(h.site, "Start returns", h.started); err != nil {
+		h.site.Fatal(err)
+	}
+}
+
+// follow starts a host and waits until it has applied what is there.
+func (s *site) follow(name string, endpoints ...string) *peer {
+	s.Helper()
+	h := s.start(name, endpoints...)
+	await(s, name+" is warm", func() bool { return h.State().Warm })
+	return h
+}
+
+// write appends one write, and waits for its outcome.
+func (h *peer) write(recs ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return h.begin(recs...)(ctx)
+}
+
+// begin appends one write.
+func (h *peer) begin(recs ...string) func(context.Context) error {
+	var all [][]byte
+	for _, r := range recs {
+		all = append(all, []byte(r))
+	}
+	return h.Append(func(err error) {
+		if err == nil {
+			h.owner.did(recs...)
+		}
+	}, all...)
+}
+
+func (h *peer) mustWrite(recs ...string) {
+	h.site.Helper()
+	if err := h.write(recs...); err != nil {
+		h.site.Fatal(err)
+	}
+}
+
+// die leaves the host as kill -9 would, and its election key, too, is gone, as it would be after a while.
+func (h *peer) die() {
+	h.site.Helper()
+	led := h.leaderOf()
+	if led == nil {
+		h.site.Fatal("it does not lead")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, err := h.site.members.Client().Delete(ctx, led.term.Key); err != nil {
+		h.site.Fatal(err)
+	}
+}
+
+func (l *Log) leaderOf() *leader {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leader
+}
+
+// applies waits until the host has applied exactly these records.
+func (h *peer) applies(recs ...string) {
+	h.site.Helper()
+	var got []string
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if got = h.owner.all(); slices.Equal(got, recs) {
+			return
+		}
+		if time.Now().After(deadline) {
+			h.site.Fatalf("applied %q; want %q; %+v", got, recs, h.State())
+		}
+	}
+}
+
+// owner is the state that a log describes: records in order, of which the last one of a name (what precedes "=") counts. Without
+// names, all count.
+type owner struct {
+	mu      sync.Mutex
+	recs    []string
+	missing string
+	resets  int
+	refuse  string // Replay refuses this record
+}
+
+func newOwner() *owner { return &owner{} }
+
+func (o *owner) did(recs ...string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.recs = append(o.recs, recs...)
+}
+
+func (o *owner) all() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.recs)
+}
+
+func (o *owner) hash() uint64 {
+	h := sha256.New()
+	for _, r := range o.all() {
+		fmt.Fprintf(h, "%d %s", len(r), r)
+	}
+	return binary.LittleEndian.Uint64(h.Sum(nil)) | 1
+}
+
+func (o *owner) hooks() pageservice.LogOwner {
+	return pageservice.LogOwner{
+		Replay: func(rec []byte) error {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if string(rec) == o.refuse {
+				return fmt.Errorf("record %q is unknown", rec)
+			}
+			o.recs = append(o.recs, string(rec))
+			return nil
+		},
+		Snapshot: func(emit func([]byte) error) error {
+			for _, r := range o.all() {
+				if err := emit([]byte(r)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		StateHash: o.hash,
+		Whole:     func() bool { return true },
+		Reset: func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.recs = nil
+			o.resets++
+		},
+		Missing: func(cause string) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.missing = cause
+		},
+		Replayed: func() error { return nil },
+		Keep:     func(rec []byte) [][]byte { return [][]byte{slices.Clone(rec)} },
+		LiveBytes: func() int64 {
+			n := int64(0)
+			for _, r := range o.all() {
+				n += int64(len(r))
+			}
+			return n
+		},
+	}
+}

@@ -1,0 +1,82 @@
+package etcdlog
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// Snapshots lie in the shared directory: a file is complete and on the servers before it has its name.
+
+// snapshotName is unique: a host takes at most one snapshot at an index, and another host has another name.
+func snapshotName(h *snapshotHeader) string {
+	return fmt.Sprintf("%s-%020d-%s", h.cluster, h.index, h.by.Host)
+}
+
+// writeSnapshot writes a snapshot into dir, which it creates if need be.
+func writeSnapshot(dir string, h *snapshotHeader, records func(emit func([]byte) error) error) (reference, error) {
+	r := reference{writer: h.by, Index: h.index, Chain: h.chain, State: h.state, File: snapshotName(h)}
+	path := filepath.Join(dir, r.File)
+	err := replaceFile(path, path+unfinishedSuffix, func(w io.Writer) (err error) {
+		r.Bytes, r.Sum, err = encodeSnapshot(w, h, records)
+		return err
+	})
+	return r, err
+}
+
+// readSnapshot passes on the records of the snapshot that r names, which can only be believed when it returns nil. An error
+// that is about the content wraps ErrCorrupt and names the file.
+func readSnapshot(dir, cluster string, r reference, each func(rec []byte) error) error {
+	path := filepath.Join(dir, r.File)
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() != r.Bytes {
+		return damaged("%s has %d bytes; want %d", path, info.Size(), r.Bytes)
+	}
+	h, sum, err := decodeSnapshot(f, each)
+	var notRead *os.PathError
+	switch {
+	case errors.As(err, &notRead), errors.Is(err, pageservice.ErrClosed):
+		return err
+	case errors.Is(err, pageservice.ErrCorrupt):
+		return fmt.Errorf("%s: %w", path, err)
+	case err != nil:
+		return damaged("%s: %v", path, err)
+	case sum != r.Sum, h.cluster != cluster, h.index != r.Index, h.chain != r.Chain, h.state != r.State:
+		return damaged("%s is another snapshot than the one that etcd names: it is of cluster %q at index %d", path, h.cluster, h.index)
+	}
+	return nil
+}
+
+// removeSnapshots removes this cluster's snapshots up to an index, except for those that are kept.
+func removeSnapshots(dir, cluster string, upTo uint64, keep []reference) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		var index uint64
+		rest, ours := strings.CutPrefix(e.Name(), cluster+"-")
+		if _, err := fmt.Sscanf(rest, "%020d-", &index); !ours || err != nil || index > upTo {
+			continue
+		}
+		if !slices.ContainsFunc(keep, func(r reference) bool { return r.File == e.Name() }) {
+			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}

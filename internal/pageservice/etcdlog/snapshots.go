@@ -1,0 +1,289 @@
+package etcdlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// look is what the leader does beside appending: the mark, space in etcd, snapshots, and dropping what they make needless.
+func (l *leader) look() {
+	k := &lookout{leader: l}
+	tick := time.NewTicker(l.o.Period)
+	defer tick.Stop()
+	for {
+		k.once(l.ctx)
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-l.term.Lost():
+			l.demote(l.term.Reason())
+			return
+		case <-l.lost:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// lookout is the state of look.
+type lookout struct {
+	*leader
+	marked  uint64 // index of the mark that was written last
+	spaceAt time.Time
+	urgent  bool // etcd is half full
+
+	asked   time.Time // when a host was asked for a snapshot last
+	refused int       // how many in a row have not taken one
+	turn    int       // whose turn it is
+
+	refs      snapshots
+	refsSeen  int64 // -1: not known
+	known     bool
+	truncated uint64 // batches before this one are gone
+	times     []moment
+	compacted int64 // revision
+	told      string
+}
+
+// moment says which revision etcd had at a time.
+type moment struct {
+	at       time.Time
+	revision int64
+}
+
+// askPeriods is for how many periods a host may take a snapshot before another is asked.
+const askPeriods = 60
+
+// once looks at everything once. Each part goes on where another one fails.
+func (k *lookout) once(ctx context.Context) {
+	k.leader.mu.Lock()
+	p := k.progress
+	_, since := p.sizeBytes()
+	k.leader.mu.Unlock()
+	k.space(ctx)
+	err := errors.Join(
+		k.mark(p),
+		k.verify(ctx),
+		k.ask(ctx, since),
+		k.truncate(ctx),
+		k.forget(ctx, p.revision),
+	)
+	if ctx.Err() != nil {
+		return
+	}
+	told := ""
+	if err != nil {
+		told = err.Error()
+	}
+	if told != k.told && told != "" {
+		k.o.Logger.Warn("page log: the leader cannot do everything that keeps it short and safe", "err", err)
+	}
+	k.told = told
+}
+
+// mark marks how far the log has got.
+func (k *lookout) mark(p progress) error {
+	if p.index == k.marked {
+		return nil
+	}
+	if p.forgetting || !k.valid() {
+		return nil // until what was missing is forgotten for good, the old mark holds
+	}
+	m := mark{stamp: stamp{jsonFormat, k.by}, Cluster: k.cluster.ID(), Revision: p.revision, Index: p.index, Chain: p.chain}
+	if err := m.write(k.o.Dir, k.by.Host); err != nil {
+		return err
+	}
+	k.marked = p.index
+	return nil
+}
+
+// verify looks at the snapshots that followers have taken, and moves the pointer to them.
+func (k *lookout) verify(ctx context.Context) error {
+	if !k.known {
+		v, err := k.view(ctx)
+		if err != nil {
+			return err
+		}
+		k.setRefs(v.refs, v.refsSeen)
+		k.known, k.truncated = true, v.first()
+	}
+	answer, err := k.get(ctx, k.keys.proposed(), 0, clientv3.WithPrefix())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, kv := range answer.Kvs {
+		p, err := decodeProposal(string(kv.Key), kv.Value)
+		if err == nil {
+			err = k.accept(ctx, p.Snapshot)
+		}
+		if err != nil && ctx.Err() == nil {
+			errs = append(errs, fmt.Errorf("snapshot %s: %w", kv.Key, err))
+		}
+		if err == nil || errors.Is(err, pageservice.ErrCorrupt) {
+			once, cancel := k.call(ctx)
+			_, err = k.cluster.Client().Delete(once, string(kv.Key))
+			cancel()
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (k *lookout) setRefs(refs snapshots, seen int64) {
+	k.refs, k.refsSeen = refs, seen
+	k.leader.mu.Lock()
+	defer k.leader.mu.Unlock()
+	k.progress.refs = refs.Newest
+	for index := range k.progress.at {
+		if len(refs.Newest) > 0 && index < refs.Newest[len(refs.Newest)-1].Index {
+			delete(k.progress.at, index)
+		}
+	}
+}
+
+// accept verifies a snapshot and moves the pointer to it, under the fence.
+func (k *lookout) accept(ctx context.Context, r reference) error {
+	if len(k.refs.Newest) > 0 && r.Index <= k.refs.Newest[0].Index {
+		return nil // of an earlier leader's time, perhaps
+	}
+	values, err := k.fetch(ctx, r.Index, r.Index)
+	if errors.Is(err, errGap) {
+		return damaged("the log has no batch %d", r.Index)
+	}
+	if err != nil {
+		return err
+	}
+	_, sum, err := decodeBatch(values[0])
+	if err != nil || sum != r.Chain {
+		return damaged("it is of another log: batch %d has chain %v", r.Index, sum)
+	}
+	if err := readSnapshot(k.snapshotDir(), k.cluster.ID(), r, func([]byte) error { return ctx.Err() }); err != nil {
+		return damaged("%v", err) // a file that cannot be read is no snapshot
+	}
+	next := snapshots{stamp{jsonFormat, k.by}, append([]reference{r}, k.refs.Newest...)}
+	next.Newest = next.Newest[:min(len(next.Newest), keptSnapshots)]
+	answer, err := k.fenced(ctx, clientv3.Compare(clientv3.ModRevision(k.keys.snapshots()), "=", k.refsSeen), clientv3.OpPut(k.keys.snapshots(), encodeJSON(next)))
+	if err != nil {
+		k.known = false // it may have been done
+		return err
+	}
+	k.setRefs(next, answer.Header.Revision)
+	k.refused = 0
+	k.asked = time.Time{}
+	k.o.Logger.Info("page log: snapshot verified", "index", r.Index, "host", r.Host, "bytes", r.Bytes)
+	return nil
+}
+
+// fenced runs a transaction of this term.
+func (k *lookout) fenced(ctx context.Context, also clientv3.Cmp, then ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	once, cancel := k.call(ctx)
+	defer cancel()
+	answer, err := k.cluster.Client().Txn(once).If(k.term.Fence(), also).Then(then...).Commit()
+	if err == nil && !answer.Succeeded {
+		err = errors.New("this host leads no more, or another has written meanwhile")
+	}
+	return answer, err
+}
+
+// ask has a follower take a snapshot if one is due, or compaction done where there is none.
+func (k *lookout) ask(ctx context.Context, since int64) error {
+	due := max(k.o.SnapshotBytes, k.live.Load())
+	if k.urgent {
+		due = k.o.SnapshotBytes / 8
+	}
+	if since < due {
+		k.alone.Store(false)
+		return nil
+	}
+	if !k.asked.IsZero() && time.Since(k.asked) < askPeriods*k.o.Period {
+		return nil
+	}
+	hosts, err := k.cluster.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	var followers []string
+	for _, h := range hosts {
+		if h.ID != k.by.Host {
+			followers = append(followers, h.ID)
+		}
+	}
+	if !k.asked.IsZero() {
+		k.refused++
+	}
+	k.alone.Store(len(followers) == 0 || k.refused > 2*len(followers))
+	if len(followers) == 0 {
+		return nil
+	}
+	select {
+	case k.name <- followers[k.turn%len(followers)]:
+		k.turn++
+		k.asked = time.Now()
+	default: // the committer is busy
+	}
+	return nil
+}
+
+// truncateBatches is how many batches are dropped at once.
+const truncateBatches = 500
+
+// truncate drops the batches before the older of two snapshots.
+func (k *lookout) truncate(ctx context.Context) error {
+	if len(k.refs.Newest) < keptSnapshots {
+		return nil
+	}
+	oldest := k.refs.Newest[keptSnapshots-1]
+	for k.truncated <= oldest.Index {
+		to := min(k.truncated+truncateBatches, oldest.Index+1)
+		drop := clientv3.OpDelete(k.keys.batch(0), clientv3.WithRange(k.keys.batch(to)))
+		_, err := k.fenced(ctx, k.term.Fence(), drop)
+		if errors.Is(err, rpctypes.ErrNoSpace) && k.valid() {
+			// A full etcd 3.4 takes no transactions. What is before a snapshot that was the older of two is needed by nobody
+			// ever after, whoever leads: indices do not come again.
+			once, cancel := k.call(ctx)
+			_, err = k.cluster.Client().Do(once, drop)
+			cancel()
+		}
+		if err != nil {
+			return err
+		}
+		k.truncated = to
+	}
+	return removeSnapshots(k.snapshotDir(), k.cluster.ID(), oldest.Index, k.refs.Newest)
+}
+
+// forget has etcd give up what was dropped some time ago.
+func (k *lookout) forget(ctx context.Context, revision int64) error {
+	now := time.Now()
+	history := k.o.History
+	if k.urgent {
+		history = min(history, 10*k.o.Period)
+	}
+	step := max(k.o.Period, history/8)
+	if n := len(k.times); n == 0 || now.Sub(k.times[n-1].at) >= step {
+		k.times = append(k.times, moment{now, revision})
+	}
+	old := int64(0)
+	for len(k.times) > 0 && now.Sub(k.times[0].at) >= history {
+		old = k.times[0].revision
+		k.times = k.times[1:]
+	}
+	if old <= k.compacted {
+		return nil
+	}
+	once, cancel := k.call(ctx)
+	defer cancel()
+	if _, err := k.cluster.Client().Compact(once, old); err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("etcd: compact: %w", err)
+	}
+	k.compacted = old
+	return nil
+}

@@ -1,0 +1,288 @@
+package forward
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/logpace"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+)
+
+// Target is a host that takes requests.
+type Target struct {
+	Host    string
+	Address string // HOST:PORT of its listener for other hosts
+}
+
+// Leaders tells who leads, as far as this host knows. It may be wrong for a while.
+type Leaders interface {
+	// Leader returns the leader, a zero Target while none is known, and a channel that is closed
+	// when that changes.
+	Leader() (t Target, changed <-chan struct{})
+}
+
+// Options are the options of New.
+type Options struct {
+	Host    string // this one's name
+	Version string // of this kv3fs
+	Token   string // to show; "": none
+	TLS     *tls.Config
+	Leaders Leaders
+	Log     *slog.Logger
+}
+
+const (
+	// dialTimeout bounds how long the leader may take to accept a connection.
+	dialTimeout = 2 * time.Second
+	// pingEvery is how often the leader is asked whether it is there. It keeps a connection open where
+	// proxies and firewalls close those that are idle, commonly after a minute or more.
+	pingEvery = time.Second
+	// pingTimeout is after how long without an answer the leader is taken for one that does not answer. Until it does,
+	// requests are refused at once: an engine waits for each of them.
+	pingTimeout = 3 * time.Second
+	// idleTimeout is for how long a connection is kept that is not used: less than what closes
+	// it on the way.
+	idleTimeout = 45 * time.Second
+	// idleConnections is how many are kept.
+	idleConnections = 128
+	// maxAnswerBytes bounds an answer.
+	maxAnswerBytes = 64 << 20
+)
+
+// Errors of Forward. The text of others names the leader.
+var (
+	// ErrNoLeader: no host is known to lead.
+	ErrNoLeader = errors.New("no host is known to lead the page service; one is elected within seconds if most members of etcd work")
+	// ErrMine: this host is to lead, but does not answer yet.
+	ErrMine = errors.New("this host is about to lead the page service")
+	// errChanged ends requests to a host that leads no more.
+	errChanged = errors.New("the page service's leader has changed")
+)
+
+// Client has the leader answer requests. It implements httpserver.Forwarder. Its methods may be called
+// at once.
+type Client struct {
+	Options
+	transport *http.Transport
+	pace      logpace.Pace
+	end       context.CancelFunc
+	done      chan struct{}
+
+	mu     sync.Mutex
+	silent error // why the leader that was asked last did not answer; nil: it did
+	of     Target
+}
+
+var _ httpserver.Forwarder = (*Client)(nil)
+
+// New returns a client, which looks after the leader until Close.
+func New(o Options) *Client {
+	c := &Client{Options: o, done: make(chan struct{})}
+	c.transport = &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
+		TLSClientConfig:     o.TLS,
+		TLSHandshakeTimeout: dialTimeout,
+		MaxIdleConnsPerHost: idleConnections,
+		IdleConnTimeout:     idleTimeout,
+		DisableCompression:  true,
+	}
+	var ctx context.Context
+	ctx, c.end = context.WithCancel(context.Background())
+	go func() {
+		defer close(c.done)
+		c.watch(ctx)
+	}()
+	return c
+}
+
+// Close ends the connections. No Forward may be under way.
+func (c *Client) Close() {
+	c.end()
+	<-c.done
+	c.transport.CloseIdleConnections()
+}
+
+// watch pings whoever leads.
+func (c *Client) watch(ctx context.Context) {
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		to, changed := c.Leaders.Leader()
+		if to.Address != "" && to.Host != c.Host {
+			err := c.ping(ctx, to)
+			if ctx.Err() == nil {
+				c.note(to, err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			c.transport.CloseIdleConnections() // to the host that leads no more
+		case <-tick.C:
+		}
+	}
+}
+
+func (c *Client) ping(ctx context.Context, to Target) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	_, err := c.send(ctx, to, httpserver.Forwarded{Method: http.MethodGet, Path: pingPath, Sending: func() {}})
+	return err
+}
+
+// note keeps the outcome of a ping.
+func (c *Client) note(to Target, err error) {
+	c.mu.Lock()
+	was, of := c.silent, c.of
+	c.silent, c.of = err, to
+	c.mu.Unlock()
+	switch {
+	case err == nil && (was != nil || of != to):
+		c.Log.Info("requests go to the leader of the page service", "leader", to.Host, "address", to.Address)
+	case err != nil:
+		if more, now := c.pace.Log(to.Host + err.Error()); now {
+			c.Log.Warn("the leader of the page service does not take requests: engines get 503, and compute what they would have read", "leader", to.Host, "err", err, "more", more)
+		}
+	}
+}
+
+// State returns why a leader does not answer, as far as is known; nil: it does, or there is none.
+func (c *Client) State() error {
+	to, _ := c.Leaders.Leader()
+	return c.known(to)
+}
+
+func (c *Client) known(to Target) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.of != to {
+		return nil
+	}
+	return c.silent
+}
+
+// Forward has the leader answer a request. It tries twice at most: again at the next leader, or where the first
+// connection was cut, and only if the request was not sent, or may be executed twice.
+func (c *Client) Forward(ctx context.Context, q httpserver.Forwarded) (httpserver.Answer, error) {
+	a, err, again := c.try(ctx, q)
+	if again && ctx.Err() == nil {
+		a, err, _ = c.try(ctx, q)
+	}
+	return a, err
+}
+
+// try sends a request to whoever leads now. again reports, of a request without an answer, that it may be sent
+// again now.
+func (c *Client) try(ctx context.Context, q httpserver.Forwarded) (a httpserver.Answer, err error, again bool) {
+	to, changed := c.Leaders.Leader()
+	switch {
+	case to.Address == "":
+		return a, ErrNoLeader, false
+	case to.Host == c.Host:
+		return a, ErrMine, false
+	}
+	if err := c.known(to); err != nil {
+		return a, err, false
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-changed:
+			cancel(errChanged)
+		case <-ended:
+		}
+	}()
+	a, err = c.send(ctx, to, q)
+	close(ended)
+	<-watched
+	switch {
+	case err == nil && a.Status == http.StatusMisdirectedRequest:
+		return httpserver.Answer{}, fmt.Errorf("%s is said to lead the page service, and does not, or not yet", to.Host), c.isOther(to)
+	case err == nil:
+		return a, nil, false
+	case context.Cause(ctx) == errChanged:
+		return a, errChanged, q.Again || isDial(err)
+	case ctx.Err() != nil:
+		return a, fmt.Errorf("the leader of the page service, %s, did not answer in time", to.Host), false
+	}
+	if isDial(err) { // nobody got it
+		return a, err, c.isOther(to)
+	}
+	return a, err, q.Again && !isRefusal(err)
+}
+
+// isOther reports whether another host than to leads now.
+func (c *Client) isOther(to Target) bool {
+	now, _ := c.Leaders.Leader()
+	return now != to
+}
+
+// send sends a request to a host, and returns its answer.
+func (c *Client) send(ctx context.Context, to Target, q httpserver.Forwarded) (a httpserver.Answer, err error) {
+	u := url.URL{Scheme: "http", Host: to.Address, Path: q.Path}
+	if c.TLS != nil {
+		u.Scheme = "https"
+	}
+	r, err := http.NewRequestWithContext(ctx, q.Method, u.String(), bytes.NewReader(q.Body))
+	if err != nil {
+		return a, fmt.Errorf("address %q of %s: %w", to.Address, to.Host, err)
+	}
+	h := r.Header
+	h.Set("Content-Type", "application/json")
+	h.Set("User-Agent", "kv3fs")
+	h.Set(headerProtocol, protocol)
+	h.Set(headerHost, c.Host)
+	h.Set(headerVersion, c.Version)
+	h.Set(headerClient, q.Client)
+	if q.Bound != "" {
+		h.Set(headerNamespace, q.Bound)
+	}
+	if c.Token != "" {
+		h.Set("Authorization", "Bearer "+c.Token)
+	}
+	q.Sending()
+	w, err := c.transport.RoundTrip(r)
+	if err != nil {
+		return a, explain(to, err)
+	}
+	defer w.Body.Close()
+	if w.ContentLength > maxAnswerBytes {
+		return a, fmt.Errorf("%s at %s: an answer of %d bytes", to.Host, to.Address, w.ContentLength)
+	}
+	b, err := readAnswer(w)
+	if err != nil {
+		return a, explain(to, err)
+	}
+	if err := strange(to, w, b); err != nil {
+		return a, err
+	}
+	return httpserver.Answer{Status: w.StatusCode, Body: b}, nil
+}
+
+// readAnswer reads a body, into memory that grows with what arrives.
+func readAnswer(w *http.Response) ([]byte, error) {
+	var b bytes.Buffer
+	if w.ContentLength > 0 {
+		b.Grow(int(min(w.ContentLength, 1<<20)))
+	}
+	n, err := b.ReadFrom(io.LimitReader(w.Body, maxAnswerBytes+1))
+	if err == nil && n > maxAnswerBytes {
+		err = errors.New("an answer that does not end")
+	}
+	return b.Bytes(), err
+}

@@ -1,0 +1,83 @@
+package forward
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"strconv"
+
+	"github.com/kv3fs/kv3fs/internal/logpace"
+)
+
+// Server answers requests that other hosts forward. httpserver.Server is one.
+type Server interface {
+	// ServePeer answers a request of a client of another host from this host's own index, or with 421 if
+	// this host does not lead.
+	ServePeer(w http.ResponseWriter, r *http.Request, bound, host, client string)
+	// Leads reports whether this host answers from an index of its own. It does not wait.
+	Leads() bool
+}
+
+// HandlerOptions are the options of NewHandler.
+type HandlerOptions struct {
+	Version string // of this kv3fs
+	Token   string // that hosts must show; "": the listener's TLS has checked them
+	Log     *slog.Logger
+}
+
+// NewHandler returns the handler of the listener for other hosts.
+func NewHandler(s Server, o HandlerOptions) http.Handler {
+	return &handler{server: s, HandlerOptions: o}
+}
+
+type handler struct {
+	server Server
+	HandlerOptions
+	pace logpace.Pace
+}
+
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(headerProtocol, protocol)
+	w.Header().Set(headerVersion, h.Version)
+	host, client := r.Header.Get(headerHost), r.Header.Get(headerClient)
+	switch theirs := r.Header.Get(headerProtocol); {
+	case h.Token != "" && !hasToken(r, h.Token):
+		h.refuse(w, r, http.StatusUnauthorized, "the token between hosts is missing or wrong")
+	case theirs == "":
+		h.refuse(w, r, http.StatusBadRequest, "this address is for other hosts' kv3fs; engines use their own host's page service")
+	case theirs != protocol:
+		h.refuse(w, r, http.StatusBadRequest, fmt.Sprintf("kv3fs %q there forwards requests in form %q, and kv3fs %s here takes form %s: let both be of one version", short(r.Header.Get(headerVersion)), short(theirs), h.Version, protocol))
+	case host == "" || len(host) > maxNameBytes || len(client) > maxNameBytes:
+		h.refuse(w, r, http.StatusBadRequest, "the host that forwards does not say who it is")
+	case r.URL.Path == pingPath:
+		if !h.server.Leads() {
+			w.WriteHeader(http.StatusMisdirectedRequest)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		h.server.ServePeer(w, r, r.Header.Get(headerNamespace), host, client)
+	}
+}
+
+// refuse answers a request that no host of the cluster would send, and logs it: its sender may show
+// its users no more than that their requests fail.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
+	from := r.RemoteAddr
+	if at, err := netip.ParseAddrPort(from); err == nil {
+		from = at.Addr().String()
+	}
+	if more, now := h.pace.Log(from + " " + strconv.Itoa(status)); now {
+		h.Log.Warn("refused another host of the page service", "from", from, "host", short(r.Header.Get(headerHost)), "why", why, "more", more)
+	}
+	b, _ := json.Marshal(map[string]string{"detail": why}) // of strings only
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Connection", "close")
+	w.WriteHeader(status)
+	_, _ = w.Write(b) // fails where the peer is gone
+}
+
+// short bounds what a stranger may have logged.
+func short(s string) string { return s[:min(len(s), maxNameBytes)] }

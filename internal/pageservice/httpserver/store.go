@@ -1,0 +1,56 @@
+package httpserver
+
+import (
+	"context"
+	"time"
+)
+
+// StoreState says where the page index of a host is kept, and which host answers from it.
+type StoreState struct {
+	Store string `json:"store"` // embedded, or the URL of etcd without a password
+	// Role is what this host does: leading (it answers), following (it forwards to the leader),
+	// electing (it is becoming the leader), or waiting (nobody answers; Why says why).
+	Role   string `json:"role"`
+	Why    string `json:"why,omitempty"`
+	Host   string `json:"host,omitempty"` // this one
+	Leader *Peer  `json:"leader,omitempty"`
+	// Applied and Head are the last index of the log that this host has applied, and that there is.
+	Applied uint64        `json:"applied,omitempty"`
+	Head    uint64        `json:"head,omitempty"`
+	Lag     time.Duration `json:"lag_ns,omitempty"` // for how long this host has been behind
+	Hosts   []Peer        `json:"hosts,omitempty"`
+	Members []StoreMember `json:"members,omitempty"`
+}
+
+// Peer is a host of the page service.
+type Peer struct {
+	Host    string `json:"host"`
+	Address string `json:"address,omitempty"` // for other hosts
+	Version string `json:"version,omitempty"`
+	Applied uint64 `json:"applied,omitempty"` // as it reported lately
+}
+
+// StoreMember is a member of etcd.
+type StoreMember struct {
+	Address    string   `json:"address"`
+	Version    string   `json:"version,omitempty"`
+	Bytes      int64    `json:"bytes"`                 // of its database
+	UsedBytes  int64    `json:"used_bytes"`            // of these
+	QuotaBytes int64    `json:"quota_bytes,omitempty"` // of Bytes; 0: unknown
+	Alarms     []string `json:"alarms,omitempty"`
+	Error      string   `json:"error,omitempty"` // it did not answer
+}
+
+// Embedded is the store of an index that one process has.
+const Embedded = "embedded"
+
+func (s *Server) storeState(ctx context.Context) StoreState {
+	if s.store != nil {
+		return s.store(ctx)
+	}
+	state := StoreState{Store: Embedded, Role: "leading"}
+	if _, err := s.source.Load().index(); err != nil {
+		state.Role, state.Why = "waiting", err.Error()
+	}
+	return state
+}
