@@ -51,6 +51,13 @@ type Log interface {
 	Close() error
 }
 
+// Limited is a Log whose store may become too full for more, although it still takes what ends or completes what
+// is there. Room is cheap, and may be called at once with everything else. Its error says why
+// nothing new may be logged now, and wraps ErrUnavailable: no rank is made known, and no page reserved.
+type Limited interface {
+	Room() error
+}
+
 // LogOwner is what a Log calls back. Keep and LiveBytes are called after Start, by one goroutine
 // at a time; the others during Start, in the goroutine of its caller.
 type LogOwner struct {

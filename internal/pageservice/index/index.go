@@ -29,6 +29,11 @@ import (
 type Options struct {
 	pageservice.Options
 
+	// Handover is how long another host may still answer queries after this one has taken the
+	// lead of the log; 0 if no other can lead it. What that host may have told clients is
+	// protected for so much longer.
+	Handover time.Duration
+
 	Logger *slog.Logger
 
 	// Now is the clock; time.Now. Only differences count.
@@ -67,6 +72,7 @@ type Index struct {
 	forgets   bool         // the log did not fit into memory; see trim
 	liveBytes atomic.Int64 // about the length of a log without waste
 	reading   record       // the record that is being replayed
+	read      int64        // how many keys were replayed
 	missing   string       // why the newest records may be missing; see forgetAll
 
 	closed      atomic.Bool
@@ -185,6 +191,14 @@ func (x *Index) all() []*space {
 		return cmp.Or(cmp.Compare(x.name.Namespace, y.name.Namespace), cmp.Compare(x.name.Set, y.name.Set))
 	})
 	return all
+}
+
+// room returns why nothing new may be logged now, if so.
+func (x *Index) room() error {
+	if l, ok := x.log.(pageservice.Limited); ok {
+		return l.Room()
+	}
+	return nil
 }
 
 // usable returns the reason why a call cannot be served, if there is one.

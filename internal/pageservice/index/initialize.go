@@ -38,6 +38,11 @@ func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID i
 		return pageservice.RankState{Known: true}, err
 	}
 
+	if err := x.room(); err != nil {
+		s.discard(x.now())
+		s.unlockAlone()
+		return none, err
+	}
 	if old == nil && !x.fits(rankBytes) {
 		s.discard(x.now())
 		s.unlockAlone()
@@ -46,7 +51,7 @@ func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID i
 	next := &record{kind: rankSet, rank: rankID, numPages: o.NumPages}
 	recs := []*record{next}
 	var state pageservice.RankState
-	closedUntil := s.closedUntil
+	closedUntil := max(s.closedUntil, x.closedUntil())
 	if old != nil { // with another number of pages
 		state.Dropped = old.keyed
 		next.dropped = true

@@ -3,12 +3,29 @@ package index
 import (
 	"context"
 	"fmt"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
 // A damaged log may lack its newest records. They may have given any page to another
 // writer, so no key can be trusted to have the page that it had before them. Then the
 // start forgets all keys, and the ranks give no pages out until clients have stopped using
 // those that they learned of before.
+
+// anySpace stands for spaces that the log does not know, although their pages may be in use: it
+// is kept as a space of which a rank was forgotten.
+var anySpace = pageservice.Space{}
+
+// closedUntil is when a rank that was unknown may give pages out.
+func (x *Index) closedUntil() int64 {
+	s := x.find(anySpace)
+	if s == nil {
+		return 0
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.closedUntil
+}
 
 // forgetAll forgets all keys, after the log was read.
 func (x *Index) forgetAll() {
@@ -25,6 +42,7 @@ func (x *Index) forgetAll() {
 		s.countMemory()
 		s.assert()
 	}
+	x.findOrCreate(anySpace).closedUntil = x.longestQuarantine()
 	x.o.Logger.Error("the page index is damaged: its last change may be missing, so it forgets all keys, and gives no page out for a while",
 		"cause", x.missing, "keys", keys, "seconds", x.longestQuarantine()/1e9)
 }
@@ -35,7 +53,7 @@ func (x *Index) logForgotten() error {
 	if x.missing == "" {
 		return nil
 	}
-	var recs [][]byte
+	recs := x.find(anySpace).encode([]*record{{kind: forgot}})
 	for _, s := range x.all() {
 		for _, r := range s.ranks {
 			rec := s.rankRecord(r)

@@ -61,8 +61,9 @@ func (x *Index) replayed() error {
 	return nil
 }
 
-// longestUse is how long a client may use a page that it was told of.
-func (x *Index) longestUse() int64 { return max(x.lease(), x.reserve()) }
+// longestUse is how long a client may use a page that it was told of before the log was read, or since
+// then by a host that led before.
+func (x *Index) longestUse() int64 { return max(x.lease(), x.reserve()) + int64(x.o.Handover) }
 
 // longestQuarantine is how long a page stays in quarantine if a client may have been told
 // of it just now.
@@ -143,8 +144,14 @@ func (s *space) replayConfirmed(r *rank, page uint32, keys *batch, i int) {
 		id = s.newEntry(keys.hashes[i], strings.Clone(keys.keys[i]))
 		s.entries.at(id).leaseUntil.Store(s.index.longestUse())
 	}
+	s.index.read++
+	s.entries.at(id).lastUse.Store(s.index.read - beforeAll)
 	s.attach(r, id, page)
 }
+
+// beforeAll is subtracted from the number of a key that is replayed: keys are evicted in the order of the log, before
+// those that were used since.
+const beforeAll = 1 << 60
 
 // replayedKey finds the entry of a key, which may have been removed since the batch was
 // looked up.

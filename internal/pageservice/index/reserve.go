@@ -41,6 +41,12 @@ func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int,
 
 	grants := make([]pageservice.Grant, len(keys))
 	wanted := s.present(r, batch, grants, now)
+	if len(wanted.first) > 0 {
+		if err := x.room(); err != nil {
+			s.mu.Unlock()
+			return nil, err
+		}
+	}
 	got, lack := s.findPages(r, wanted, allOrNothing, now)
 	for lack == ofTime || lack == ofMemory && x.mayReclaim() {
 		if err := s.findMore(ctx, lack, got.victims); err != nil {

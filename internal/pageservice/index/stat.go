@@ -113,7 +113,7 @@ func (x *Index) List(ctx context.Context, name pageservice.Space, after string, 
 			Key:      e.key,
 			Pages:    map[int]int64{},
 			Complete: e.visible() && !s.hidden,
-			Idle:     time.Duration(now - e.lastUse.Load()),
+			Idle:     time.Duration(now - max(0, e.lastUse.Load())),
 			Lease:    time.Duration(max(0, e.leaseUntil.Load()+x.quarantine()-now)),
 		}
 		for _, r := range s.ranks {

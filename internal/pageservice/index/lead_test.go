@@ -1,0 +1,191 @@
+package index
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+)
+
+// lead opens an index on records that another host has written, as that host's successor.
+func lead(t *testing.T, recs [][]byte, o Options, before func(pageservice.LogOwner)) (*Index, *tape) {
+	t.Helper()
+	log := &tape{recs: slices.Clone(recs)}
+	log.play = func(owner pageservice.LogOwner) error {
+		err := log.replay(0, len(log.recs))
+		if before != nil {
+			before(owner)
+		}
+		return err
+	}
+	x, err := Open(log, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(x.Check(), x.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return x, log
+}
+
+func mustInitialize(t *testing.T, x *Index, pages int64) {
+	t.Helper()
+	if _, err := x.Initialize(ctx, modelSpace, 0, pageservice.RankOptions{NumPages: pages}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reserveOne returns the page that a key gets, or None.
+func reserveOne(t *testing.T, x *Index, key string) int64 {
+	t.Helper()
+	grants, err := x.Reserve(ctx, modelSpace, 0, []string{key}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return grants[0].Page
+}
+
+func mustSave(t *testing.T, x *Index, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		c, err := x.Confirm(ctx, modelSpace, 0, []pageservice.Placed{{Key: key, Page: reserveOne(t, x, key)}}, nil)
+		if err != nil || c.Keys != 1 {
+			t.Fatal(key, c, err)
+		}
+	}
+}
+
+// A host that has lost the lead may answer queries until its term has ended. What it told clients in that time
+// is protected by its successor.
+func TestWhatTheFormerLeaderMayStillTellIsProtected(t *testing.T) {
+	before, log := lead(t, nil, Options{}, nil)
+	mustInitialize(t, before, 1)
+	mustSave(t, before, "a")
+
+	const handover = 5 * time.Second
+	clock := newClock()
+	o := Options{Now: clock.now, Handover: handover}
+	o.Options = o.WithDefaults()
+	x, _ := lead(t, log.recs, o, nil)
+	clock.advance(handover + o.Reserve + o.Quarantine - 1)
+	if page := reserveOne(t, x, "b"); page != pageservice.None {
+		t.Fatalf("page %d was given out, and a client of the former leader may write it again", page)
+	}
+	clock.advance(1)
+	mustSave(t, x, "b")
+}
+
+// A log that was lost as a whole does not know which ranks have pages in use. So none that comes soon gets any; nor
+// does it from the next host that leads.
+func TestRanksThatALostLogMayHaveHadGetNoPagesForAWhile(t *testing.T) {
+	clock := newClock()
+	o := Options{Now: clock.now}
+	o.Options = o.WithDefaults()
+	first, log := lead(t, nil, o, func(owner pageservice.LogOwner) { owner.Missing("it was emptied") })
+	second, _ := lead(t, log.recs, o, nil)
+	for i, x := range []*Index{first, second} {
+		mustInitialize(t, x, 1)
+		if page := reserveOne(t, x, "a"); page != pageservice.None {
+			t.Fatalf("leader %d gives page %d out, and a client may be using it", i, page)
+		}
+	}
+	clock.advance(o.Reserve + o.Quarantine)
+	for _, x := range []*Index{first, second} {
+		mustSave(t, x, "a")
+	}
+	if states, err := first.Stat(ctx); err != nil || len(states) != 1 {
+		t.Fatal(states, err)
+	}
+}
+
+// limited is a log without room.
+type limited struct {
+	*tape
+	err error
+}
+
+func (l *limited) Room() error { return l.err }
+
+// A store that is too full for anything new still takes what completes or ends what is there.
+func TestALogWithoutRoomTakesNothingNew(t *testing.T) {
+	log := &limited{tape: &tape{}}
+	x, err := Open(log, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	mustInitialize(t, x, 4)
+	mustSave(t, x, "a", "b")
+	page := reserveOne(t, x, "c")
+
+	log.err = fmt.Errorf("%w: the store is full", pageservice.ErrUnavailable)
+	if _, err := x.Reserve(ctx, modelSpace, 0, []string{"a", "d"}, false); !errors.Is(err, log.err) {
+		t.Fatal(err)
+	}
+	for name, pages := range map[string]int64{"known": 5, "new": 4} {
+		s := modelSpace
+		if name == "new" {
+			s.Namespace = name
+		}
+		if _, err := x.Initialize(ctx, s, 0, pageservice.RankOptions{NumPages: pages}); !errors.Is(err, log.err) {
+			t.Fatal(name, err)
+		}
+	}
+	mustInitialize(t, x, 4)
+	if got := reserveOne(t, x, "a"); got == pageservice.None {
+		t.Fatal("a key that is there was refused")
+	}
+	if c, err := x.Confirm(ctx, modelSpace, 0, []pageservice.Placed{{Key: "c", Page: page}}, nil); err != nil || c.Keys != 1 {
+		t.Fatal(c, err)
+	}
+	if n, err := x.Delete(ctx, modelSpace, []string{"b"}); err != nil || n != 1 {
+		t.Fatal(n, err)
+	}
+	if at, err := x.Locate(ctx, modelSpace, 0, []string{"a", "b", "c", "d"}); err != nil || at[0] < 0 || at[1] >= 0 || at[2] != page || at[3] >= 0 {
+		t.Fatal(at, err)
+	}
+	log.err = nil
+	mustSave(t, x, "d")
+}
+
+// After another host took the lead, keys are evicted in the order in which they were written, whatever came and
+// went in between.
+func TestASuccessorEvictsTheOldestKeysFirst(t *testing.T) {
+	clock := newClock()
+	o := Options{Now: clock.now}
+	before, log := lead(t, nil, o, nil)
+	mustInitialize(t, before, 20)
+	for i := range 50 { // so that entries have been used again, in another order
+		mustSave(t, before, fmt.Sprint("key ", i*7%50))
+		clock.advance(time.Second)
+	}
+	x, _ := lead(t, log.recs, o, nil)
+	clock.advance(time.Hour)
+	mustSave(t, x, "a", "b", "c", "d", "e")
+	var want []bool
+	for i := 30; i < 50; i++ {
+		want = append(want, i >= 35)
+	}
+	var keys []string
+	for i := 30; i < 50; i++ {
+		keys = append(keys, fmt.Sprint("key ", i*7%50))
+	}
+	found, err := x.Exists(ctx, modelSpace, keys)
+	if err != nil || !slices.Equal(found, want) {
+		t.Fatal(found, err)
+	}
+	entries, err := x.List(ctx, modelSpace, "", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Idle > time.Hour {
+			t.Errorf("%q was used %v ago, and the log was read an hour ago", e.Key, e.Idle)
+		}
+	}
+}
