@@ -23,6 +23,7 @@ type appender struct {
 	head     head  // that it has written or seen last
 	seen     int64 // revision of the head; 0: there is none
 	revision int64 // of etcd, then
+	bytes    int   // of the last batch
 }
 
 // errMoved: the head is not where the appender left it, although its term goes on.
@@ -34,6 +35,7 @@ var errMoved = fmt.Errorf("%w: another appender has written to the log in this t
 func (a *appender) append(ctx context.Context, b batch, change func(*head), more ...clientv3.Op) error {
 	b.by, b.term, b.index, b.prev = a.by, a.term.Revision, a.head.Index+1, a.head.Chain
 	value, sum := b.encode()
+	a.bytes = len(value)
 	next := a.head
 	next.stamp = stamp{jsonFormat, a.by}
 	next.Index, next.Chain, next.Term = b.index, sum, b.term

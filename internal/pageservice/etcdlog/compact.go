@@ -29,6 +29,7 @@ type rewriter struct {
 	extra    int64 // bytes of the snapshot that were read
 
 	next   uint64 // the batch to be read
+	bytes  int64  // of the one before; 0: not known
 	joiner joiner
 	whole  uint64 // what is before this batch is not needed; 0: not so far yet
 }
@@ -104,7 +105,11 @@ func (r *rewriter) some(ctx context.Context, budget int64) (kept [][]byte, batch
 		r.extra = 0
 	}
 	for budget > 0 && r.snapshot == nil && r.next <= r.l.head.Index {
-		values, err := r.l.fetch(ctx, r.next, min(r.l.head.Index, r.next+uint64(budget/batchBytes)))
+		several := uint64(0)
+		if r.bytes > 0 {
+			several = uint64(budget / r.bytes)
+		}
+		values, err := r.l.fetch(ctx, r.next, min(r.l.head.Index, r.next+several))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -123,8 +128,9 @@ func (r *rewriter) some(ctx context.Context, budget int64) (kept [][]byte, batch
 			if err != nil {
 				return nil, 0, damaged("%s: %v", r.l.keys.batch(r.next), err)
 			}
-			budget -= int64(len(value))
-			batches += int64(len(value))
+			r.bytes = int64(len(value))
+			budget -= r.bytes
+			batches += r.bytes
 			r.next++
 			if r.joiner.next == 0 {
 				r.whole = r.next

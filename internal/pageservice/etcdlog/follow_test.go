@@ -92,7 +92,7 @@ func testHandOver(s *site) {
 	if got := fmt.Sprint(b.owner.all()); got != "[1 2]" {
 		s.Error(got)
 	}
-	if n := b.owner.resets; n != 0 {
+	if _, n := b.owner.counts(); n != 0 {
 		s.Errorf("it began again %d times", n)
 	}
 }
@@ -244,7 +244,7 @@ func testOtherChain(s *site) {
 	s.put(a.keys.head(), encodeJSON(right))
 	await(s, "it is warm", func() bool { return b.State().Warm })
 	b.applies("1")
-	if b.owner.resets == 0 {
+	if _, n := b.owner.counts(); n == 0 {
 		s.Error("it did not begin again")
 	}
 	if err := a.write("2"); !errors.Is(err, pageservice.ErrDemoted) {

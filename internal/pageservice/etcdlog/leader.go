@@ -49,17 +49,17 @@ func newLeader(f *follower, a *appender, forgetting bool) *leader {
 		progress: progress{bytes: f.position.bytes, at: f.position.at, refs: f.refs.Newest, forgetting: forgetting},
 	}
 	l.live.Store(f.owner.LiveBytes())
-	l.appended(0)
+	l.appended()
 	f.o.Logger.Info("page log: this host leads it", "term", a.term.Revision, "index", a.head.Index)
 	l.setState(func(s *State) { s.Role, s.Reason, s.Warm = Leading, "", true })
 	return l
 }
 
-// appended notes what the appender has done.
-func (l *leader) appended(bytes int) {
+// appended notes the batch that was appended last.
+func (l *leader) appended() {
 	l.mu.Lock()
 	l.progress.index, l.progress.chain, l.progress.revision = l.head.Index, l.head.Chain, l.revision
-	l.progress.bytes += int64(bytes)
+	l.progress.bytes += int64(l.bytes)
 	l.mu.Unlock()
 	l.setState(func(s *State) { s.Applied, s.Head, s.Term = l.head.Index, l.head.Index, l.term.Revision })
 }
@@ -180,7 +180,7 @@ func (l *leader) appendGroup(group []byte, change func(*head), more []clientv3.O
 		if err != nil {
 			return err
 		}
-		l.appended(len(body))
+		l.appended()
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func (l *leader) checkpoint(host string) error {
 	if err != nil {
 		return err
 	}
-	l.appended(len(host))
+	l.appended()
 	l.mu.Lock()
 	l.progress.at[l.head.Index] = mile{bytes: l.progress.bytes}
 	l.mu.Unlock()
@@ -241,8 +241,8 @@ func (l *leader) finish() {
 	select {
 	case <-l.ended:
 	case <-ctx.Done(): // etcd does not answer
-		l.cancel()
-		<-l.ended
 	}
+	l.cancel()
+	<-l.ended
 	l.resign(l.term)
 }

@@ -40,8 +40,8 @@ type Options struct {
 	// DataID names the data directory, as in cluster.Identify.
 	DataID string
 
-	// SnapshotBytes is after how many bytes of log there is a new snapshot, or compaction begins; 64 MiB. It is more where
-	// the state is larger.
+	// SnapshotBytes is after how many bytes of log there is a new snapshot, at least; 64 MiB. Half of the state is
+	// the least, too. Without followers, the log may have so many bytes beside twice what is needed.
 	SnapshotBytes int64
 	// History is for how long what was dropped can still be read in etcd; 5 minutes.
 	History time.Duration

@@ -6,9 +6,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -56,6 +58,7 @@ type site struct {
 	dir     string
 	o       Options
 	ttl     time.Duration
+	named   bool // owners have named records
 }
 
 // newSite returns a cluster of its own in an etcd.
@@ -102,6 +105,7 @@ type peer struct {
 	cluster *cluster.Cluster
 	owner   *owner
 	started chan error // what Start returned
+	leave   context.CancelFunc
 }
 
 // start starts the log of a host, and does not wait until it leads.
@@ -120,11 +124,14 @@ func (s *site) startOn(c *cluster.Cluster) *peer {
 func (s *site) prepare(c *cluster.Cluster) *peer {
 	o := s.o
 	o.Logger = slog.New(slog.NewTextHandler(s.Output(), nil)).With("host", c.Host().ID)
-	return &peer{Log: New(c, o), site: s, cluster: c, owner: newOwner(), started: make(chan error, 1)}
+	h := &peer{Log: New(c, o), site: s, cluster: c, owner: newOwner(), started: make(chan error, 1)}
+	h.owner.named = s.named
+	return h
 }
 
 func (h *peer) run() {
 	ctx, cancel := context.WithCancel(context.Background())
+	h.leave = cancel
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		_ = h.cluster.Announce(ctx, func() cluster.State { // until ctx ends
@@ -137,9 +144,16 @@ func (h *peer) run() {
 		if err := h.Close(); err != nil {
 			h.site.Error(err)
 		}
-		cancel()
 		wg.Wait()
 	})
+}
+
+// Close also ends what lists the host among the cluster's.
+func (h *peer) Close() error {
+	if h.leave != nil {
+		h.leave()
+	}
+	return h.Log.Close()
 }
 
 // put writes a key as somebody else.
@@ -235,28 +249,47 @@ func (h *peer) applies(recs ...string) {
 	}
 }
 
-// owner is the state that a log describes: records in order, of which the last one of a name (what precedes "=") counts. Without
-// names, all count.
+// owner is the state that a log describes: all its records or, where they have names ("name=value"), the last one of each name.
 type owner struct {
+	named bool
+
 	mu      sync.Mutex
-	recs    []string
-	missing string
+	recs    []string // without names
+	latest  map[string]string
+	replays int    // how many records it was given
+	missing string // what Missing was told
 	resets  int
 	refuse  string // Replay refuses this record
 }
 
-func newOwner() *owner { return &owner{} }
+func newOwner() *owner { return &owner{latest: map[string]string{}} }
 
 func (o *owner) did(recs ...string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.recs = append(o.recs, recs...)
+	o.add(recs)
 }
 
+func (o *owner) add(recs []string) {
+	if !o.named {
+		o.recs = append(o.recs, recs...)
+		return
+	}
+	for _, r := range recs {
+		name, value, _ := strings.Cut(r, "=")
+		o.latest[name] = value
+	}
+}
+
+// all returns the records that give the state.
 func (o *owner) all() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Clone(o.recs)
+	recs := slices.Clone(o.recs)
+	for _, name := range slices.Sorted(maps.Keys(o.latest)) {
+		recs = append(recs, name+"="+o.latest[name])
+	}
+	return recs
 }
 
 func (o *owner) hash() uint64 {
@@ -267,6 +300,18 @@ func (o *owner) hash() uint64 {
 	return binary.LittleEndian.Uint64(h.Sum(nil)) | 1
 }
 
+func (o *owner) counts() (replays, resets int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.replays, o.resets
+}
+
+func (o *owner) told() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.missing
+}
+
 func (o *owner) hooks() pageservice.LogOwner {
 	return pageservice.LogOwner{
 		Replay: func(rec []byte) error {
@@ -275,7 +320,8 @@ func (o *owner) hooks() pageservice.LogOwner {
 			if string(rec) == o.refuse {
 				return fmt.Errorf("record %q is unknown", rec)
 			}
-			o.recs = append(o.recs, string(rec))
+			o.replays++
+			o.add([]string{string(rec)})
 			return nil
 		},
 		Snapshot: func(emit func([]byte) error) error {
@@ -291,7 +337,7 @@ func (o *owner) hooks() pageservice.LogOwner {
 		Reset: func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			o.recs = nil
+			o.recs, o.latest = nil, map[string]string{}
 			o.resets++
 		},
 		Missing: func(cause string) {
@@ -300,7 +346,15 @@ func (o *owner) hooks() pageservice.LogOwner {
 			o.missing = cause
 		},
 		Replayed: func() error { return nil },
-		Keep:     func(rec []byte) [][]byte { return [][]byte{slices.Clone(rec)} },
+		Keep: func(rec []byte) [][]byte {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			name, value, _ := strings.Cut(string(rec), "=")
+			if now, there := o.latest[name]; o.named && (!there || now != value) {
+				return nil
+			}
+			return [][]byte{slices.Clone(rec)}
+		},
 		LiveBytes: func() int64 {
 			n := int64(0)
 			for _, r := range o.all() {

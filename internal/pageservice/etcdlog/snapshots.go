@@ -23,7 +23,9 @@ func (l *leader) look() {
 		case <-l.ctx.Done():
 			return
 		case <-l.term.Lost():
-			l.demote(l.term.Reason())
+			if l.ctx.Err() == nil { // else the log is being closed
+				l.demote(l.term.Reason())
+			}
 			return
 		case <-l.lost:
 			return
@@ -195,12 +197,11 @@ func (k *lookout) fenced(ctx context.Context, also clientv3.Cmp, then ...clientv
 
 // ask has a follower take a snapshot if one is due, or compaction done where there is none.
 func (k *lookout) ask(ctx context.Context, since int64) error {
-	due := max(k.o.SnapshotBytes, k.live.Load())
+	due := max(k.o.SnapshotBytes, k.live.Load()/2)
 	if k.urgent {
 		due = k.o.SnapshotBytes / 8
 	}
 	if since < due {
-		k.alone.Store(false)
 		return nil
 	}
 	if !k.asked.IsZero() && time.Since(k.asked) < askPeriods*k.o.Period {
@@ -212,7 +213,7 @@ func (k *lookout) ask(ctx context.Context, since int64) error {
 	}
 	var followers []string
 	for _, h := range hosts {
-		if h.ID != k.by.Host {
+		if h.ID != k.by.Host && h.Role == string(Following) {
 			followers = append(followers, h.ID)
 		}
 	}
