@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -49,6 +48,21 @@ type pagesFlags struct {
 
 	Host []string `placeholder:"NAME" help:"Further names of this host: without a token, a request that changes something and is for an unknown name gets 403, because a web page may have sent it. Known are addresses, localhost, the host's name and those that the service listens on."`
 
+	Store             pagesStore `default:"embedded" placeholder:"STORE" help:"Where the page index is kept. embedded: in a file of this host. etcd://HOST:PORT,HOST:PORT/PREFIX: in etcd, for all hosts that share the data directory: each answers its engines, by asking the host that leads. docs/pages.md"`
+	StoreCA           givenPath  `name:"store-ca" placeholder:"FILE" help:"Certificate of the authority that etcd's certificates are signed by; it turns TLS to etcd on."`
+	StoreCert         givenPath  `placeholder:"FILE" help:"Certificate of this client for etcd, if it wants one; with store-key."`
+	StoreKey          givenPath  `placeholder:"FILE" help:"Key of that certificate."`
+	StoreUser         string     `placeholder:"NAME" help:"User of etcd."`
+	StorePasswordFile givenPath  `placeholder:"FILE" help:"File with that user's password."`
+	StartOver         bool       `env:"-" yaml:"-" help:"Begin the page index in etcd anew: all keys are forgotten. For an etcd that was emptied, or restored from an old backup. Give it to one host, once."`
+
+	PeerListen    string    `placeholder:"HOST:PORT" help:"Where the kv3fs of other hosts reach this one, if the store is etcd. Engines do not use it."`
+	PeerAddress   string    `placeholder:"HOST:PORT" help:"By which address other hosts reach it, if not by that of peer-listen, such as that of a pod."`
+	PeerTokenFile givenPath `placeholder:"FILE" help:"File with a token that hosts show each other; the same one on all. It is sent as it is: where the network is not trusted, use certificates."`
+	PeerCA        givenPath `name:"peer-ca" placeholder:"FILE" help:"Certificate of the authority that has signed the certificates of all hosts, and of nobody else; hosts then show each other certificates, by TLS."`
+	PeerCert      givenPath `placeholder:"FILE" help:"Certificate of this host, for its name or address in peer-listen or peer-address, as server and client. It is read again when it is used."`
+	PeerKey       givenPath `placeholder:"FILE" help:"Key of that certificate."`
+
 	TokenFile givenPath `placeholder:"FILE" help:"File with a token that engines must send, as a bearer token or as the password in Basic authentication: SGLang's URL may be http://kv3fs:TOKEN@host:18000, and vLLM reads ~/.netrc. /healthz and /readyz need no token."`
 }
 
@@ -71,8 +85,9 @@ func (f *pagesFlags) config(prefix string, listen []string, world int, drain tim
 	}
 	var err error
 	if p.Token, err = readToken(f.TokenFile); err != nil {
-		err = bad(prefix+"token-file", "%v", err)
+		return p, bad(prefix+"token-file", "%v", err)
 	}
+	p.Cluster, err = f.cluster(prefix)
 	return p, err
 }
 
@@ -81,16 +96,7 @@ func readToken(path givenPath) (string, error) {
 	if path == "" {
 		return "", nil
 	}
-	file := string(path)
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", fmt.Errorf("token: %w", err)
-	}
-	token := strings.TrimSpace(string(b))
-	if token == "" {
-		return "", fmt.Errorf("token: %s is empty; write the token into it", file)
-	}
-	return token, nil
+	return readSecret("token", path)
 }
 
 type pagesServeCmd struct {

@@ -109,16 +109,28 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var store *httpserver.StoreState
+	if s, err := client.Store(ctx); err == nil { // an older service does not tell
+		store = &s
+	}
 	there, err := client.Stat(ctx)
 	if err != nil {
-		return c.failed(ctx, out, "pages stat", pagesStat{}, err)
+		if !c.JSON && store != nil {
+			err = cmp.Or(printStore(out, store), err)
+		}
+		return c.failed(ctx, out, "pages stat", pagesStat{Store: store}, err)
 	}
 	all := slices.DeleteFunc(slices.Clone(there), func(s pageservice.SpaceState) bool {
 		return c.Namespace != "" && s.Space.Namespace != c.Namespace || c.Set != "" && s.Space.Set != c.Set
 	})
 	switch {
 	case c.JSON:
-		return writeJSON(out, "pages stat", false, pagesStat{all})
+		return writeJSON(out, "pages stat", false, pagesStat{all, store})
+	}
+	if err := printStore(out, store); err != nil {
+		return err
+	}
+	switch {
 	case len(there) == 0:
 		_, err := fmt.Fprintln(out, "No engine has initialised a rank yet.")
 		return err
@@ -144,6 +156,40 @@ func (c *pagesStatCmd) Run(ctx context.Context, out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// printStore prints where the page index is, and how far hosts are, if other hosts share it.
+func printStore(out io.Writer, s *httpserver.StoreState) error {
+	if s == nil || s.Store == httpserver.Embedded && s.Why == "" {
+		return nil
+	}
+	fmt.Fprintf(out, "The page index is in %s. Host %s is %s", s.Store, s.Host, s.Role)
+	if s.Leader != nil && s.Leader.Host != s.Host {
+		fmt.Fprintf(out, "; %s at %s leads", s.Leader.Host, s.Leader.Address)
+	}
+	fmt.Fprintf(out, ". It has applied %s of %s entries of the log.\n", humanize.Comma(int64(s.Applied)), humanize.Comma(int64(s.Head)))
+	if s.Why != "" {
+		fmt.Fprintf(out, "Problem: %s.\n", s.Why)
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if len(s.Hosts) > 0 {
+		fmt.Fprintln(t, "\nhost\taddress\tversion\trole\tapplied")
+		for _, h := range s.Hosts {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", h.Host, h.Address, h.Version, h.Role, humanize.Comma(int64(h.Applied)))
+		}
+	}
+	if len(s.Members) > 0 {
+		fmt.Fprintln(t, "\netcd\tversion\tin use\tdatabase\tquota\tproblem")
+		for _, m := range s.Members {
+			quota := "unknown"
+			if m.QuotaBytes > 0 {
+				quota = humanize.IBytes(uint64(m.QuotaBytes))
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", m.Address, m.Version, humanize.IBytes(uint64(m.UsedBytes)), humanize.IBytes(uint64(m.Bytes)), quota, strings.Join(append(m.Alarms, m.Error), " "))
+		}
+	}
+	fmt.Fprintln(t)
+	return t.Flush()
 }
 
 func orDefault(namespace string) string {
@@ -222,6 +268,7 @@ func hints(s pageservice.SpaceState) (all []string) {
 type (
 	pagesStat struct {
 		Spaces []pageservice.SpaceState `json:"spaces"`
+		Store  *httpserver.StoreState   `json:"store,omitempty"` // as the service sees it that was asked
 	}
 	pagesLists struct {
 		Spaces []pagesListed `json:"spaces"`

@@ -164,7 +164,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Mount.Limits = c.Limits.mount(host.Local())
 	c.Mount.Daemon = identity(c, data)
 	c.Pages.health = c.health
-	pageService, err := pagesOf(st.dir, c.Pages, pageFiles, newRingMetrics(rings), newChecksumMetrics(sums), healthMetric(c.health))
+	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared}, c.Pages, pageFiles, newRingMetrics(rings), newChecksumMetrics(sums), healthMetric(c.health))
 	if err != nil {
 		return err
 	}

@@ -13,12 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
-	"github.com/kv3fs/kv3fs/internal/pageservice/index"
-	"github.com/kv3fs/kv3fs/internal/pageservice/journal"
 )
 
 // Pages configures a page service.
@@ -35,6 +34,8 @@ type Pages struct {
 	// Files say whose the page files in directories are. Those are the only ones that may be removed
 	// to make room.
 	Files []PageDir
+	// Cluster says how hosts agree on one page index; nil: this host has one of its own.
+	Cluster *PagesCluster
 	// Drain bounds how long a stop waits for requests in flight.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -43,8 +44,16 @@ type Pages struct {
 }
 
 // pagesDir is the directory of the page index in this host's part of the state
-// directory. Each host that serves a shared data directory has a page index of its own.
+// directory, and of what all hosts share for theirs in the state directory itself.
 const pagesDir = "pages"
+
+// pagesPlace is where a page service keeps its state.
+type pagesPlace struct {
+	data   string
+	host   string // this host's state directory; "": nothing can be written
+	me     hostID
+	shared bool // other hosts may use the data directory
+}
 
 // RunPages runs a page service without a mount until ctx ends; identity is as in Config. It
 // calls ready once with the addresses, when they accept requests.
@@ -61,7 +70,11 @@ func RunPages(ctx context.Context, dataDirectory, identity string, p Pages, read
 	if err != nil {
 		return err
 	}
-	s, err := startPages(dir, p, nil)
+	on, err := dataStore(host.Local(), data, SharingAuto, blockio.Auto, p.Log)
+	if err != nil {
+		return err
+	}
+	s, err := startPages(ctx, pagesPlace{data, dir, me, on.shared}, p, nil)
 	if err != nil {
 		return err
 	}
@@ -75,22 +88,22 @@ func RunPages(ctx context.Context, dataDirectory, identity string, p Pages, read
 
 // pageService is a running page service.
 type pageService struct {
-	index     *index.Index
 	listeners []*httpserver.Listener
 	cancel    context.CancelFunc
-	endFiles  func()
+	end       func() error // ends what the server answers from
+	lock      *os.File     // see lockPages
 	done      chan struct{}
 	err       error // valid once done is closed
 }
 
-// startPages opens the page index below a host's state directory and serves it until
-// stop, with more metrics than its own. It opens the listeners first, since an address in use
-// is the likeliest failure.
-func startPages(hostDir string, p Pages, files *pageFiles, more ...prometheus.Collector) (_ *pageService, err error) {
+// startPages opens the page index and serves it until stop, with more metrics than its own. It opens the
+// listeners first, since an address in use is the likeliest failure. ctx ends only the start.
+func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles, more ...prometheus.Collector) (_ *pageService, err error) {
 	s := &pageService{done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			s.closeListeners()
+			s.unlock()
 		}
 	}()
 	for _, a := range p.Listen {
@@ -100,42 +113,43 @@ func startPages(hostDir string, p Pages, files *pageFiles, more ...prometheus.Co
 		}
 		s.listeners = append(s.listeners, l)
 	}
+	if at.shared || p.Cluster != nil {
+		if s.lock, err = lockPages(at.host); err != nil {
+			return nil, err
+		}
+	}
 	if p.Index.MemoryBytes == 0 {
 		p.Index.MemoryBytes = pagesMemoryBytes(host.Local())
-	}
-	dir := filepath.Join(hostDir, pagesDir)
-	log := journal.New(dir, journal.Options{Logger: p.Log})
-	if s.index, err = index.Open(log, index.Options{Options: p.Index, Logger: p.Log}); err != nil {
-		return nil, err
-	}
-	if s.endFiles, err = files.serve(s.index); err != nil {
-		return nil, errors.Join(err, s.index.Close())
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	registry.MustRegister(more...)
-	d := httpserver.New(s.index, httpserver.Options{
-		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: registry, Log: p.Log,
-		Probe: func() error {
-			if err := p.health.Err(); err != nil {
-				return err
-			}
-			return probe(filepath.Join(dir, "probe"))
-		},
-	})
-	var ctx context.Context
-	ctx, s.cancel = context.WithCancel(context.Background())
+	o := httpserver.Options{
+		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: registry, Log: p.Log, Times: p.Index.WithDefaults(),
+		Probe: p.health.Err,
+	}
+	var d *httpserver.Server
+	if p.Cluster != nil {
+		d, err = s.startCluster(ctx, at, p, o, files)
+	} else {
+		d, err = s.startEmbedded(ctx, at, p, o, files)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var run context.Context
+	run, s.cancel = context.WithCancel(context.Background())
 	go func() {
 		defer close(s.done)
-		s.err = d.Serve(ctx, s.listeners, func() (context.Context, context.CancelFunc) {
+		s.err = d.Serve(run, s.listeners, func() (context.Context, context.CancelFunc) {
 			return context.WithTimeout(context.Background(), p.Drain)
 		})
-		if ctx.Err() == nil {
+		if run.Err() == nil {
 			p.Log.Error("page service failed; restart the daemon to start it again", "err", s.err)
 		}
 	}()
 	for _, a := range s.addresses() {
-		p.Log.Info("page service listens", "address", a.String(), "index", dir)
+		p.Log.Info("page service listens", "address", a.String(), "index", at.describe(p))
 		if a.Exposed() && p.Token == "" {
 			p.Log.Warn("page service is open to the network", "address", a.String(), "cure", "set a token, or listen on 127.0.0.1")
 		}
@@ -180,11 +194,22 @@ func probe(file string) error {
 	return errors.Join(err, f.Sync(), f.Close(), os.Remove(file))
 }
 
+// addresses returns where engines find the service.
 func (s *pageService) addresses() (all []httpserver.Address) {
 	for _, l := range s.listeners {
-		all = append(all, l.Address)
+		if l.Handler == nil {
+			all = append(all, l.Address)
+		}
 	}
 	return all
+}
+
+// describe says where the page index is.
+func (at pagesPlace) describe(p Pages) string {
+	if p.Cluster != nil {
+		return p.Cluster.Store.String()
+	}
+	return filepath.Join(at.host, pagesDir)
 }
 
 // stop answers the requests that have arrived and closes the page index. On a nil
@@ -195,11 +220,17 @@ func (s *pageService) stop() error {
 	}
 	s.cancel()
 	<-s.done
-	s.endFiles()
-	if err := errors.Join(s.err, s.index.Close()); err != nil {
+	defer s.unlock()
+	if err := errors.Join(s.err, s.end()); err != nil {
 		return fmt.Errorf("stop the page service: %w", err)
 	}
 	return nil
+}
+
+func (s *pageService) unlock() {
+	if s.lock != nil {
+		s.lock.Close()
+	}
 }
 
 func (s *pageService) closeListeners() {
@@ -210,19 +241,22 @@ func (s *pageService) closeListeners() {
 
 // pagesOf starts the page service of a daemon, with metrics of its other parts. It returns nil
 // where there is none.
-func pagesOf(hostDir string, p Pages, files *pageFiles, more ...prometheus.Collector) (*pageService, error) {
+func pagesOf(ctx context.Context, at pagesPlace, p Pages, files *pageFiles, more ...prometheus.Collector) (*pageService, error) {
 	switch {
-	case len(p.Listen) == 0, hostDir == "" && p.Optional:
+	case len(p.Listen) == 0, at.host == "" && p.Optional:
 		return nil, nil
-	case hostDir == "":
+	case at.host == "":
 		return nil, errors.New("the page service needs a data directory that it can write to: --pages-listen off serves without it")
 	}
-	s, err := startPages(hostDir, p, files, more...)
+	s, err := startPages(ctx, at, p, files, more...)
 	switch {
 	case err == nil:
 		return s, nil
 	case p.Optional && errors.Is(err, unix.EADDRINUSE):
 		p.Log.Warn("no page service for vLLM and SGLang", "err", err, "cure", "--pages-listen HOST:PORT, or off")
+		return nil, nil
+	case p.Optional && errors.Is(err, errOtherPages):
+		p.Log.Error("no page service for vLLM and SGLang on this host", "err", err)
 		return nil, nil
 	}
 	return nil, fmt.Errorf("%w (--pages-listen off serves without vLLM's and SGLang's page service)", err)

@@ -169,14 +169,14 @@ func TestPagesOptional(t *testing.T) {
 	defer taken.Close()
 	var log strings.Builder
 	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: taken.Addr().String()}}, Log: slog.New(slog.NewTextHandler(&log, nil))}
-	if s, err := pagesOf(t.TempDir(), p, nil); s != nil || err == nil || !strings.Contains(err.Error(), "in use") {
+	if s, err := pagesOf(t.Context(), pagesPlace{host: t.TempDir()}, p, nil); s != nil || err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("required: %v, %v", s, err)
 	}
 	p.Optional = true
-	if s, err := pagesOf(t.TempDir(), p, nil); s != nil || err != nil || !strings.Contains(log.String(), "--pages-listen") {
+	if s, err := pagesOf(t.Context(), pagesPlace{host: t.TempDir()}, p, nil); s != nil || err != nil || !strings.Contains(log.String(), "--pages-listen") {
 		t.Errorf("optional: %v, %v\n%s", s, err, &log)
 	}
-	if s, err := pagesOf(t.TempDir(), Pages{}, nil); s != nil || err != nil {
+	if s, err := pagesOf(t.Context(), pagesPlace{host: t.TempDir()}, Pages{}, nil); s != nil || err != nil {
 		t.Errorf("off: %v, %v", s, err)
 	}
 }
@@ -194,7 +194,7 @@ func TestPagesDamagedIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Optional: true, Log: slog.New(slog.DiscardHandler)}
-		s, err := pagesOf(host, p, nil)
+		s, err := pagesOf(t.Context(), pagesPlace{host: host}, p, nil)
 		if s != nil || err == nil {
 			t.Fatalf("%d bytes: %v, %v", len(content), s, err)
 		}

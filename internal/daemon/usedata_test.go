@@ -24,7 +24,7 @@ func TestNotReadyWithoutTheDataDirectory(t *testing.T) {
 	}})
 	defer h.End()
 	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Drain: patience, Log: slog.New(slog.DiscardHandler), health: h}
-	s, err := startPages(t.TempDir(), p, nil)
+	s, err := startPages(t.Context(), pagesPlace{host: t.TempDir()}, p, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

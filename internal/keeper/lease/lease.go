@@ -37,6 +37,9 @@ type Options struct {
 	// may take long on a busy disk, and nothing has to survive the machine.
 	Local bool
 
+	// Dead reports that a holder is known to have ended, so that its lease may be taken at once. nil: nobody is.
+	Dead func(Holder) bool
+
 	// Me says who wants the lease. New sets its PID, if it is 0, and its Nonce.
 	Me Holder
 
@@ -137,7 +140,7 @@ func (l *Lease) Try() (Standing, error) {
 	if bad == nil {
 		period = max(period, r.period())
 	}
-	if bad == nil && r.Released {
+	if bad == nil && (r.Released || l.Dead != nil && l.Dead(r.Holder)) {
 		return l.takeLocked(last)
 	}
 	is.since = l.seen.since

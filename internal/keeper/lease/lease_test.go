@@ -364,3 +364,18 @@ func TestFullDisk(t *testing.T) {
 	must(t, a.Release())
 	hold(t, b, 2)
 }
+
+// TestDeadHolder: the lease of a holder that is known to have ended is taken at once, and only that.
+func TestDeadHolder(t *testing.T) {
+	dir := t.TempDir()
+	a, b := newHost(t, dir, "a"), newHost(t, dir, "b")
+	hold(t, a, 1)
+	b.Dead = func(h Holder) bool { return h.Identity == "c" }
+	wait(t, b)
+	b.Dead = func(h Holder) bool { return h.Identity == "a" }
+	hold(t, b, 2)
+	a.clock.at += checkHolds
+	if a.Check() == nil {
+		t.Error("both have the lease")
+	}
+}

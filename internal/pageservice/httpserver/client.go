@@ -49,6 +49,12 @@ func (c *Client) Stat(ctx context.Context) (spaces []pageservice.SpaceState, err
 	return a.Spaces, err
 }
 
+// Store returns where the page index is kept, and which host leads, as the host sees it that is asked.
+func (c *Client) Store(ctx context.Context) (s StoreState, err error) {
+	err = c.call(ctx, http.MethodGet, "store", nil, &s)
+	return s, err
+}
+
 // List returns up to limit keys of a space that follow a key.
 func (c *Client) List(ctx context.Context, s pageservice.Space, after string, limit int) ([]pageservice.Entry, error) {
 	var a ListAnswer

@@ -19,6 +19,8 @@ type Source struct {
 	// pages to others meanwhile. It is asked right before each answer is sent, and must not
 	// wait. nil: always.
 	Valid func() bool
+	// Room returns why nothing new may be stored now; nil: something may. It must not wait. A nil Room: always.
+	Room func() error
 	// Leader answers where there is no Index.
 	Leader Forwarder
 	// Why says why nobody answers, where there is neither.
@@ -103,7 +105,7 @@ const (
 var errOld = refusal{http.StatusServiceUnavailable, "the answer came too late to be used"}
 
 // errLost says that this host no longer leads.
-var errLost = refusal{http.StatusServiceUnavailable, "this host no longer leads the page service"}
+var errLost = refusal{http.StatusServiceUnavailable, "this host no longer leads the page service, or cannot prove that it does"}
 
 // check returns why answers from a source may not be sent any more.
 func (s *Source) check() error {

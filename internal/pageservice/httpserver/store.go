@@ -1,25 +1,28 @@
 package httpserver
 
-import (
-	"context"
-	"time"
-)
+import "context"
 
 // StoreState says where the page index of a host is kept, and which host answers from it.
 type StoreState struct {
 	Store string `json:"store"` // embedded, or the URL of etcd without a password
 	// Role is what this host does: leading (it answers), following (it forwards to the leader),
 	// electing (it is becoming the leader), or waiting (nobody answers; Why says why).
-	Role   string `json:"role"`
-	Why    string `json:"why,omitempty"`
-	Host   string `json:"host,omitempty"` // this one
-	Leader *Peer  `json:"leader,omitempty"`
+	Role   string  `json:"role"`
+	Why    string  `json:"why,omitempty"`
+	Host   string  `json:"host,omitempty"` // this one
+	Leader *Leader `json:"leader,omitempty"`
 	// Applied and Head are the last index of the log that this host has applied, and that there is.
 	Applied uint64        `json:"applied,omitempty"`
 	Head    uint64        `json:"head,omitempty"`
-	Lag     time.Duration `json:"lag_ns,omitempty"` // for how long this host has been behind
 	Hosts   []Peer        `json:"hosts,omitempty"`
 	Members []StoreMember `json:"members,omitempty"`
+}
+
+// Leader is the host that leads.
+type Leader struct {
+	Host    string `json:"host"`
+	Address string `json:"address,omitempty"` // for other hosts
+	Version string `json:"version,omitempty"`
 }
 
 // Peer is a host of the page service.
@@ -27,6 +30,7 @@ type Peer struct {
 	Host    string `json:"host"`
 	Address string `json:"address,omitempty"` // for other hosts
 	Version string `json:"version,omitempty"`
+	Role    string `json:"role,omitempty"`
 	Applied uint64 `json:"applied,omitempty"` // as it reported lately
 }
 
@@ -35,7 +39,7 @@ type StoreMember struct {
 	Address    string   `json:"address"`
 	Version    string   `json:"version,omitempty"`
 	Bytes      int64    `json:"bytes"`                 // of its database
-	UsedBytes  int64    `json:"used_bytes"`            // of these
+	UsedBytes  int64    `json:"used_bytes"`            // of these: the rest is free inside of it
 	QuotaBytes int64    `json:"quota_bytes,omitempty"` // of Bytes; 0: unknown
 	Alarms     []string `json:"alarms,omitempty"`
 	Error      string   `json:"error,omitempty"` // it did not answer

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/test/etcd"
+)
+
+// clusterPatience bounds every wait for several hosts and etcd.
+const clusterPatience = 2 * time.Minute
+
+// pagesHosts are page services of several hosts over one data directory and one etcd.
+type pagesHosts struct {
+	t     *testing.T
+	bin   string
+	dir   string
+	store string
+	hosts []*pagesHost
+	flags []string
+}
+
+// pagesHost is one of them.
+type pagesHost struct {
+	all    *pagesHosts
+	name   string
+	socket string
+	*running
+	http *http.Client
+}
+
+func newPagesHosts(t *testing.T, store string, flags ...string) *pagesHosts {
+	t.Helper()
+	p := &pagesHosts{t: t, bin: binary(t), dir: t.TempDir(), store: store, flags: flags}
+	if err := os.WriteFile(p.file("token"), []byte("a secret of hosts\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// On a local disk, a host takes the only state directory that there is for its own.
+	for _, name := range []string{"a", "b", "c"} {
+		dir := p.file("data/.kv3fs/hosts/" + name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(dir+"/host.json", fmt.Appendf(nil, `{"identity":%q,"named":true,"host":"h"}`, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
+}
+
+func (p *pagesHosts) file(name string) string { return filepath.Join(p.dir, name) }
+
+// start starts a host.
+func (p *pagesHosts) start(name string, more ...string) *pagesHost {
+	p.t.Helper()
+	h := p.begin(name, "kv3fs: pages of ", more...)
+	select {
+	case <-h.exited:
+		p.t.Fatalf("host %s ended: %v\n%s", name, h.err, h.said())
+	default:
+	}
+	return h
+}
+
+// begin starts a host, and waits until its log has a text or it ends.
+func (p *pagesHosts) begin(name, says string, more ...string) *pagesHost {
+	p.t.Helper()
+	h := &pagesHost{all: p, name: name, socket: p.file(name + ".s")}
+	args := []string{"pages", "serve", "--data", p.file("data"), "--identity", name, "--listen", "unix:" + h.socket, "--store", p.store,
+		"--peer-listen", "127.0.0.1:0", "--peer-token-file", p.file("token")}
+	h.running = runUntil(p.t, p.bin, says, append(append(args, p.flags...), more...)...)
+	h.http = &http.Client{Timeout: clusterPatience, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", h.socket)
+	}}}
+	p.t.Cleanup(h.http.CloseIdleConnections)
+	p.hosts = append(p.hosts, h)
+	return h
+}
+
+// kill is the loss of a host.
+func (h *pagesHost) kill() {
+	_ = h.cmd.Process.Kill()
+	<-h.exited
+}
+
+func (h *pagesHost) signal(s syscall.Signal) {
+	h.all.t.Helper()
+	if err := h.cmd.Process.Signal(s); err != nil {
+		h.all.t.Fatal(err)
+	}
+}
+
+// do sends a request, and returns 0 where there is no answer.
+func (h *pagesHost) do(method, path, body string) (status int, answer string) {
+	r, err := http.NewRequest(method, "http://unix"+path, strings.NewReader(body))
+	if err != nil {
+		h.all.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	w, err := h.http.Do(r)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer w.Body.Close()
+	b, err := io.ReadAll(w.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return w.StatusCode, string(b)
+}
+
+// await repeats a request until its answer is 2xx, and returns it.
+func (h *pagesHost) await(path, body string) string {
+	h.all.t.Helper()
+	for deadline := time.Now().Add(clusterPatience); ; time.Sleep(5 * time.Millisecond) {
+		status, answer := h.do(http.MethodPost, path, body)
+		if status/100 == 2 {
+			return answer
+		}
+		if time.Now().After(deadline) {
+			h.all.t.Fatalf("host %s, %s: still %d %s", h.name, path, status, answer)
+		}
+	}
+}
+
+// save stores a key of SGLang's rank 0 through a host, and returns its page.
+func (h *pagesHost) save(key string) (page int) {
+	h.all.t.Helper()
+	answer := h.await("/0/reserve_and_allocate_page_indices", fmt.Sprintf(`{"keys":[[%q,""]]}`, key))
+	var got struct{ Indices [][2]any }
+	if err := json.Unmarshal([]byte(answer), &got); err != nil || len(got.Indices) != 1 {
+		h.all.t.Fatalf("%s: %v", answer, err)
+	}
+	page = int(got.Indices[0][1].(float64))
+	if page < 0 {
+		h.all.t.Fatalf("no page for %s: %s", key, answer)
+	}
+	h.await("/0/confirm_write", fmt.Sprintf(`{"written_keys_to_confirm":[[%q,%d]],"pages_to_release":[]}`, key, page))
+	return page
+}
+
+// finds checks that a host finds keys where they are.
+func (h *pagesHost) finds(where map[string]int) {
+	h.all.t.Helper()
+	for key, page := range where {
+		if got, want := h.await("/0/get_page_indices", fmt.Sprintf(`{"keys":[%q]}`, key)), fmt.Sprintf(`{"indices":[%d]}`, page); got != want {
+			h.all.t.Errorf("host %s finds %s at %s, want %s", h.name, key, got, want)
+		}
+	}
+}
+
+// storeState is what a host says of the store.
+type storeState struct {
+	Store, Role, Why, Host string
+	Leader                 *struct{ Host string }
+	Applied, Head          uint64
+	Hosts                  []struct{ Host, Role string }
+	Members                []struct{ Version, Error string }
+}
+
+func (h *pagesHost) state() (s storeState) {
+	status, answer := h.do(http.MethodGet, "/admin/v1/store", "")
+	if status == http.StatusOK {
+		if err := json.Unmarshal([]byte(answer), &s); err != nil {
+			h.all.t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// leader waits until one of the hosts leads that still run, other than some, and returns it.
+func (p *pagesHosts) leader(but ...*pagesHost) *pagesHost {
+	p.t.Helper()
+	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		for _, h := range p.others(but...) {
+			if h.state().Role == "leading" {
+				return h
+			}
+		}
+	}
+	p.t.Fatal("no host leads")
+	return nil
+}
+
+// others returns the hosts that run, but some.
+func (p *pagesHosts) others(but ...*pagesHost) (all []*pagesHost) {
+next:
+	for _, h := range p.hosts {
+		for _, b := range but {
+			if h == b {
+				continue next
+			}
+		}
+		select {
+		case <-h.exited:
+		default:
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// TestPagesOfManyHosts: three hosts answer alike, in both protocols; when the leader is killed, is stopped, or stops by itself, another
+// leads, all keys are found, and the one that was stopped answers nothing old.
+func TestPagesOfManyHosts(t *testing.T) {
+	members := etcd.Start(t, etcd.Options{})
+	p := newPagesHosts(t, "etcd://"+strings.Join(members.Endpoints(), ",")+"/kv3fs/many")
+	for _, name := range []string{"a", "b", "c"} {
+		p.start(name)
+	}
+	a := p.hosts[0]
+	a.await("/0/initialize", `{"num_pages":1000}`)
+	a.await("/rank/0/initialize", `{"num_pages":1000}`)
+	where := map[string]int{}
+	save := func() {
+		for i, h := range p.others() {
+			key := fmt.Sprintf("key %d of %d", len(where), i)
+			where[key] = h.save(key)
+		}
+		for _, h := range p.others() {
+			h.finds(where)
+		}
+	}
+	save()
+	for i, h := range p.hosts {
+		h.await("/keys/batch_allocate", fmt.Sprintf(`{"rank":0,"keys":[["v%d",""]]}`, i))
+		h.await("/keys/confirm_write", fmt.Sprintf(`{"rank":0,"confirmations":[["v%d",%d]]}`, i, i))
+	}
+	for _, h := range p.hosts {
+		if got := h.await("/keys/batch_exists", `{"keys":["v0","v1","v2","v3"]}`); got != `{"exists":[true,true,true,false]}` {
+			t.Errorf("host %s: %s", h.name, got)
+		}
+		if status, why := h.do(http.MethodGet, "/readyz", ""); status != http.StatusOK {
+			t.Errorf("host %s: %d %s", h.name, status, why)
+		}
+	}
+
+	// Killed.
+	first := p.leader()
+	first.kill()
+	began := time.Now()
+	p.others()[0].await("/0/exists", `{"keys":["x"]}`)
+	t.Logf("the leader was killed: answers again after %v (the lease is 5 s)", time.Since(began).Round(time.Millisecond))
+	save()
+
+	// Stopped, and continued once another leads and has given its pages to others.
+	second := p.leader()
+	other := p.others(second)[0]
+	second.signal(syscall.SIGSTOP)
+	began = time.Now()
+	other.await("/0/exists", `{"keys":["x"]}`)
+	t.Logf("the leader was stopped: answers again after %v", time.Since(began).Round(time.Millisecond))
+	other.await("/0/clear", `{}`)
+	second.signal(syscall.SIGCONT)
+	for range 200 { // whoever answers, none of the keys is there any more
+		for key := range where {
+			if status, answer := second.do(http.MethodPost, "/0/get_page_indices", fmt.Sprintf(`{"keys":[%q]}`, key)); status == http.StatusOK && answer != `{"indices":[null]}` {
+				t.Fatalf("host %s was stopped, and answers what was true before: %s", second.name, answer)
+			}
+			break
+		}
+	}
+	clear(where)
+	second.await("/0/exists", `{"keys":["x"]}`)
+
+	// Back from the dead, and stopped properly: the next one need not wait for the lease.
+	p.start(first.name)
+	save()
+	last := p.leader()
+	last.stop(t)
+	began = time.Now()
+	p.others()[0].await("/0/exists", `{"keys":["x"]}`)
+	t.Logf("the leader was stopped by SIGTERM: answers again after %v", time.Since(began).Round(time.Millisecond))
+	save()
+
+	for _, h := range p.others() {
+		if s := h.state(); s.Leader == nil || s.Host != h.name || len(s.Members) != 3 || s.Members[0].Version == "" || !strings.HasPrefix(s.Store, "etcd://") {
+			t.Errorf("%+v", s)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/logpace"
+	"github.com/kv3fs/kv3fs/internal/pageservice/etcdlog"
+	"github.com/kv3fs/kv3fs/internal/pageservice/forward"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+	"github.com/kv3fs/kv3fs/internal/pageservice/index"
+)
+
+// PagesCluster says how the hosts of a shared data directory agree on one page index, by etcd.
+type PagesCluster struct {
+	Store EtcdStore
+	// Listen is where other hosts' requests come in, HOST:PORT; Address is how they reach it, if that is another one.
+	Listen, Address string
+	Token           string // between hosts; "": there are Certificates
+	Certificates    forward.Certificates
+	// StartOver forgets all keys, whatever etcd has lost.
+	StartOver bool
+	Version   string // of kv3fs
+}
+
+// EtcdStore is where etcd is.
+type EtcdStore struct{ cluster.Config }
+
+// String returns the URL of the store.
+func (s EtcdStore) String() string { return "etcd://" + strings.Join(s.Endpoints, ",") + s.Prefix }
+
+const (
+	// etcdStart bounds how long a start waits for etcd. The service goes on looking for it, and the mount needs none.
+	etcdStart = 5 * time.Second
+	// etcdAgain is how long after a failure with etcd, or with the log in it, it is tried again.
+	etcdAgain = time.Second
+)
+
+// replica is this host's part of a page service that many hosts share: it follows the leader's log, leads when it is
+// elected, and follows again when it has lost that.
+type replica struct {
+	at     pagesPlace
+	p      Pages
+	dataID string
+	server *httpserver.Server
+	client *forward.Client
+	alone  bool // see takePages
+	files  *pageFiles
+	log    *slog.Logger
+	pace   logpace.Pace
+	done   chan struct{}
+
+	// Both are nil until etcd has answered.
+	cluster   atomic.Pointer[cluster.Cluster]
+	etcd      atomic.Pointer[etcdlog.Log]
+	watched   watchedSpace
+	changes   atomic.Int64 // how often another host was found to lead
+	restarted bool         // StartOver was done
+
+	mu      sync.Mutex
+	leader  cluster.Leader
+	changed chan struct{} // closed when leader changes
+	why     error         // why this host cannot lead, or there is no etcd; nil: it is all right
+}
+
+// startCluster begins to serve the index of all hosts. Errors are those that no waiting helps against.
+func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, o httpserver.Options, files *pageFiles) (_ *httpserver.Server, err error) {
+	r := &replica{at: at, p: p, alone: s.lock != nil, files: files, log: p.Log, done: make(chan struct{}), changed: make(chan struct{})}
+	if r.dataID, err = dataID(at.data); err != nil {
+		return nil, err
+	}
+	if err := makeSharedPages(at.data, p.Log); err != nil {
+		return nil, err
+	}
+	peers, err := r.listen()
+	if err != nil {
+		return nil, err
+	}
+	s.listeners = append(s.listeners, peers)
+	certs := p.Cluster.Certificates
+	fo := forward.Options{Host: at.me.Identity, Version: p.Cluster.Version, Token: p.Cluster.Token, Leaders: r, Log: p.Log}
+	if certs != (forward.Certificates{}) {
+		if peers.TLS, fo.TLS, err = certs.Load(p.Log); err != nil {
+			return nil, err
+		}
+	}
+	first, cancel := context.WithTimeout(ctx, etcdStart)
+	defer cancel()
+	c, err := r.connect(first)
+	if err != nil && !passes(err) {
+		return nil, err
+	}
+	o.Store = r.state
+	o.Registry.MustRegister(newClusterMetrics(r))
+	r.server = httpserver.New(nil, o)
+	peers.Handler = forward.NewHandler(r.server, forward.HandlerOptions{Version: p.Cluster.Version, Token: p.Cluster.Token, Log: p.Log})
+	r.client = forward.New(fo)
+	r.server.Switch(httpserver.Source{Leader: r})
+	if err != nil {
+		r.fails("etcd", err)
+	}
+	run, end := context.WithCancel(context.Background())
+	go func() {
+		defer close(r.done)
+		r.run(run, c)
+	}()
+	s.end = func() error {
+		end()
+		<-r.done
+		r.client.Close()
+		return nil
+	}
+	return r.server, nil
+}
+
+// listen opens the listener for other hosts.
+func (r *replica) listen() (*httpserver.Listener, error) {
+	c := r.p.Cluster
+	l, err := httpserver.Listen(httpserver.Address{Network: "tcp", Where: c.Listen})
+	if err != nil {
+		return nil, fmt.Errorf("for other hosts: %w", err)
+	}
+	c.Store.Address = c.Address
+	if c.Address == "" {
+		c.Store.Address = l.Address.Where
+		host, port, _ := net.SplitHostPort(c.Listen)          // Listen has parsed it
+		_, given, _ := net.SplitHostPort(l.Address.Where)     // which is a port that was chosen, if none was given
+		if ip := net.ParseIP(host); ip == nil && host != "" { // a name stays one: certificates may have it
+			c.Store.Address = net.JoinHostPort(host, given)
+		} else if host == "" || ip.IsUnspecified() {
+			l.Close()
+			return nil, fmt.Errorf("other hosts cannot reach address %q: give --pages-peer-address HOST:%s with a name or address of this host", c.Listen, port)
+		}
+	}
+	c.Store.HostID, c.Store.Version, c.Store.Logger = r.at.me.Identity, c.Version, r.log
+	return l, nil
+}
+
+// passes reports whether an error of etcd may pass by itself.
+func passes(err error) bool {
+	return errors.Is(err, cluster.ErrUnreachable) || errors.Is(err, cluster.ErrNoSpace) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// connect connects to etcd and makes sure that the prefix is this data directory's.
+func (r *replica) connect(ctx context.Context) (*cluster.Cluster, error) {
+	c, err := cluster.Open(ctx, r.p.Cluster.Store.Config)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.identify(ctx, c); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (r *replica) identify(ctx context.Context, c *cluster.Cluster) error {
+	was, err := readPagesOwner(r.at.data)
+	if err != nil {
+		return err
+	}
+	now := pagesOwner{Store: r.p.Cluster.Store.String()}
+	established := was.Host == "" && was.Store != ""
+	if !established && r.at.shared {
+		right, err := takePages(ctx, r.at.data, r.at.me, r.alone, pagesLeasePeriod, r.log)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if err := right.end(); err != nil {
+				r.log.Warn("cannot give the lease of the page service back", "err", err)
+			}
+		}()
+	}
+	if r.p.Cluster.StartOver && !r.restarted {
+		if err := c.StartOver(ctx, r.dataID); err != nil {
+			return err
+		}
+		r.restarted = true
+	}
+	if err := c.Identify(ctx, r.dataID, established); err != nil {
+		return err
+	}
+	return now.note(r.at.data)
+}
+
+// run follows, leads, loses and follows until ctx ends. c may be nil.
+func (r *replica) run(ctx context.Context, c *cluster.Cluster) {
+	for ctx.Err() == nil {
+		var err error
+		if c == nil {
+			c, err = r.connect(ctx)
+		}
+		if err != nil {
+			r.fails("etcd", err)
+			pause(ctx, etcdAgain)
+			continue
+		}
+		r.serve(ctx, c)
+	}
+	if c != nil {
+		r.cluster.Store(nil)
+		if err := c.Close(); err != nil {
+			r.log.Warn("close the connection to etcd", "err", err)
+		}
+	}
+}
+
+// serve follows and leads with a connection to etcd.
+func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
+	r.cluster.Store(c)
+	var around sync.WaitGroup
+	defer around.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	around.Go(func() { _ = c.WatchLeader(ctx, r.noteLeader) }) // ends with ctx
+	around.Go(func() { _ = c.Announce(ctx, r.announced) })     // likewise
+	for ctx.Err() == nil {
+		if err := r.turn(ctx, c); err != nil && ctx.Err() == nil {
+			r.fails("log", err)
+			pause(ctx, etcdAgain)
+		}
+	}
+}
+
+// turn follows until this host leads, and then leads until it does no more.
+func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
+	l := etcdlog.New(c, etcdlog.Options{Dir: sharedPages(r.at.data), DataID: r.dataID, Logger: r.log})
+	r.etcd.Store(l)
+	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Start returns then
+	x, err := index.Open(l, index.Options{Options: r.p.Index, Logger: r.log})
+	if !stop() && err == nil {
+		return x.Close()
+	}
+	if err != nil {
+		return err
+	}
+	endFiles, err := r.files.serve(x)
+	if err != nil {
+		return errors.Join(err, x.Close())
+	}
+	r.setWhy(nil)
+	r.log.Info("this host leads the page service", "store", r.p.Cluster.Store.String())
+	r.server.Switch(httpserver.Source{Index: x, Valid: l.Valid, Room: l.Room})
+	select {
+	case <-ctx.Done():
+	case <-l.Lost():
+		r.log.Warn("another host leads the page service now, or will: requests go there")
+	}
+	r.server.Switch(httpserver.Source{Leader: r})
+	endFiles()
+	return x.Close()
+}
+
+// fails notes why this host has no etcd, or cannot lead.
+func (r *replica) fails(what string, err error) {
+	r.setWhy(err)
+	if more, now := r.pace.Log(what + err.Error()); now {
+		r.log.Error("this host cannot lead the page service; it tries again", "err", err, "more", more)
+	}
+}
+
+func (r *replica) setWhy(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.why = err
+}
+
+// noteLeader is called when another host leads.
+func (r *replica) noteLeader(l cluster.Leader) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leader = l
+	r.changes.Add(1)
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// Leader implements forward.Leaders.
+func (r *replica) Leader() (forward.Target, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return forward.Target{Host: r.leader.ID, Address: r.leader.Address}, r.changed
+}
+
+// Forward implements httpserver.Forwarder.
+func (r *replica) Forward(ctx context.Context, q httpserver.Forwarded) (httpserver.Answer, error) {
+	a, err := r.client.Forward(ctx, q)
+	if errors.Is(err, forward.ErrNoLeader) || errors.Is(err, forward.ErrMine) {
+		if why := r.reason(); why != nil {
+			err = why
+		}
+	}
+	return a, err
+}
+
+// reason returns why this host cannot lead; nil: nothing is wrong, as far as is known.
+func (r *replica) reason() error {
+	r.mu.Lock()
+	why := r.why
+	r.mu.Unlock()
+	if l := r.etcd.Load(); why == nil && l != nil {
+		if is := l.State(); is.Reason != "" {
+			why = errors.New(is.Reason)
+		}
+	}
+	return why
+}
+
+// announced is what other hosts are told of this one.
+func (r *replica) announced() cluster.State {
+	l := r.etcd.Load()
+	if l == nil {
+		return cluster.State{}
+	}
+	s := l.State()
+	return cluster.State{Role: string(s.Role), Applied: s.Applied}
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
