@@ -16,6 +16,7 @@ type benchCmd struct {
 	Store  benchStoreCmd  `cmd:"" help:"Compare block stores with a ring on the same files and with memory copies."`
 	Policy benchPolicyCmd `cmd:"" help:"Compare the hits of eviction policies on a trace of prompts, with the best possible."`
 	Engine benchEngineCmd `cmd:"" help:"Measure how much a store shortens an inference engine's time to the first token, compared with the ideal."`
+	Hosts  benchHostsCmd  `cmd:"" help:"Measure what a store that several hosts share brings: on the host that fills it, and on one that has just joined."`
 }
 
 type benchRingCmd struct {

@@ -22,6 +22,7 @@ import (
 type benchChain struct {
 	Store    string `env:"-" placeholder:"CHAIN" help:"A store, or a chain of stores such as \"Cache|Ds3fs\". Default: the one in --config, otherwise Ds3fs."`
 	Dir      string `env:"-" placeholder:"DIR" help:"Directory for the blocks of Posix or Segment, or for the file of Pages. The benchmark leaves them there. Default: one below --scratch that is removed afterwards."`
+	Near     string `env:"-" placeholder:"DIR" help:"Directory on this host's own disk for Segment in front of another store, as in Cache|Segment|Ds3fs. The benchmark leaves the blocks there. Default: one below --scratch that is removed afterwards; each process of the benchmark has its own."`
 	Mount    string `env:"-" placeholder:"DIR" help:"Mount of a 3FS for the blocks of Ds3fs. The benchmark leaves them there. Default: the benchmark starts and stops its own daemon, with its data below --scratch."`
 	PagesURL string `env:"-" name:"pages-url" placeholder:"URL" help:"Page service for Pages, http://HOST:PORT or unix:PATH. Default: the benchmark starts and stops its own, with the index beside the file."`
 	Config   string `env:"-" placeholder:"FILE" help:"Configuration of the chain: YAML as package kvstore reads it, or UCM's. --store, --dir, --mount, --pages-url and the sizes of the model override it."`
@@ -36,6 +37,7 @@ type chain struct {
 	daemon  *measure.Daemon      // nil if none was started
 	pages   *measure.PageService // nil if none was started
 	scratch string               // to be removed; "" if none was created
+	near    string               // the same, of Segment in front of another store
 }
 
 // newChain reads the configuration. It starts nothing.
@@ -62,7 +64,7 @@ func newChain(flags benchChain, notice func(string)) (*chain, error) {
 		}
 		return nil, fmt.Errorf("bench: --store %.40q is not a chain; the chains are %s", c.name, strings.Join(known, ", "))
 	}
-	if err := flags.check(c.last()); err != nil {
+	if err := flags.check(c.last(), c.hasNear()); err != nil {
 		return nil, err
 	}
 	c.config.StorageBackends = cmp.Or(flags.place(c.last()), c.config.StorageBackends)
@@ -79,8 +81,10 @@ func (f benchChain) place(store string) string {
 }
 
 // check rejects flags of stores other than the last one, which keeps the blocks.
-func (f benchChain) check(store string) error {
+func (f benchChain) check(store string, near bool) error {
 	switch {
+	case f.Near != "" && !near:
+		return errors.New("bench: --near is for Segment in front of another store, as in Cache|Segment|Ds3fs")
 	case f.Mount != "" && store != "Ds3fs":
 		return fmt.Errorf("bench: --mount is for Ds3fs; use --dir to say where %s keeps its blocks", store)
 	case f.Dir != "" && store == "Ds3fs":
@@ -93,6 +97,9 @@ func (f benchChain) check(store string) error {
 
 // last returns the store at the end of the chain, which keeps the blocks.
 func (c *chain) last() string { return c.name[strings.LastIndex(c.name, "|")+1:] }
+
+// hasNear reports whether Segment is in front of another store.
+func (c *chain) hasNear() bool { return strings.Contains(c.name, "Segment|") }
 
 // start starts what the chain needs, unless the flags name it.
 func (c *chain) start(ctx context.Context) error {
@@ -118,6 +125,14 @@ func (c *chain) start(ctx context.Context) error {
 		}
 		c.config.StorageBackends = c.scratch
 	}
+	if c.hasNear() {
+		if c.config.SegmentDir = cmp.Or(c.flags.Near, c.config.SegmentDir); c.config.SegmentDir == "" {
+			if c.near, err = os.MkdirTemp(c.flags.Scratch, "kv3fs-bench-near-"); err != nil {
+				return errors.Join(fmt.Errorf("bench: scratch directory: %w", err), c.stop())
+			}
+			c.config.SegmentDir = c.near
+		}
+	}
 	// A configuration that names a page file also names the service of its index.
 	if last == "Pages" && c.config.PagesURL == "" && c.config.PagesFile == "" {
 		if c.pages, err = measure.StartPageService(ctx, binary, filepath.Join(c.place(), "index")); err != nil {
@@ -136,8 +151,10 @@ func (c *chain) stop() (err error) {
 	if c.daemon != nil {
 		err = errors.Join(err, c.daemon.Stop())
 	}
-	if c.scratch != "" {
-		err = errors.Join(err, os.RemoveAll(c.scratch))
+	for _, dir := range []string{c.scratch, c.near} {
+		if dir != "" {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
 	}
 	return err
 }
@@ -167,6 +184,9 @@ func (c *chain) arguments() []string {
 	if c.pages != nil || c.flags.PagesURL != "" {
 		args = append(args, "--pages-url", c.config.PagesURL)
 	}
+	if c.flags.Scratch != "" {
+		args = append(args, "--scratch", c.flags.Scratch)
+	}
 	switch {
 	case c.place() == "":
 	case c.last() == "Ds3fs":
@@ -194,7 +214,7 @@ func (c *chain) open(_ context.Context, w enginebench.Want) (*kvstore.Store, err
 	capacity := w.StoredBytes + w.StoredBytes/2 + 256<<20
 	switch c.last() {
 	case "Segment":
-		config.StorageBackends = own
+		config.StorageBackends, config.SegmentDir = own, ""
 		if config.SegmentCapacityGB == 0 && config.SegmentCapacityBytes == 0 {
 			config.SegmentCapacityBytes = capacity
 		}
@@ -205,6 +225,12 @@ func (c *chain) open(_ context.Context, w enginebench.Want) (*kvstore.Store, err
 		}
 		if config.PagesCapacityGB == 0 && config.PagesCapacityBytes == 0 {
 			config.PagesCapacityBytes = capacity
+		}
+	}
+	if c.hasNear() {
+		config.SegmentDir = filepath.Join(config.SegmentDir, w.Namespace.Fingerprint().String())
+		if config.SegmentCapacityGB == 0 && config.SegmentCapacityBytes == 0 {
+			config.SegmentCapacityBytes = capacity
 		}
 	}
 	typed, err := config.Config(c.name)

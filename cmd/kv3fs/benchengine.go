@@ -54,6 +54,10 @@ type benchEngineCmd struct {
 
 	// Arguments for a cold node, from the process that starts it.
 	ColdReport string `hidden:""`
+	// Node is the number of that cold node.
+	Node uint64 `hidden:""`
+	// HandOver is where the report goes of a host that is not cold.
+	HandOver string `hidden:""`
 }
 
 // Help is what "kv3fs bench engine --help" adds to the flags.
@@ -116,8 +120,8 @@ func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	if err != nil && report != nil && len(report.Rows) == 0 && ctx.Err() == nil {
 		return err // there is nothing to report
 	}
-	if c.ColdReport != "" {
-		return errors.Join(err, c.handOver(report))
+	if to := cmp.Or(c.ColdReport, c.HandOver); to != "" {
+		return errors.Join(err, handOver(report, to))
 	}
 	err = printMeasured(ctx, out, "bench engine", report, err, c.JSON)
 	if report != nil {
@@ -134,7 +138,7 @@ func (c *benchEngineCmd) options() enginebench.Options {
 		PromptTokens: c.PromptTokens, Concurrency: c.Concurrency, HitPercent: c.HitPercent, Runs: c.Runs,
 		Prompts: c.Prompts, Groups: c.Groups, Queries: c.Queries, MaxRequests: c.MaxRequests, Speed: c.Speed,
 		Order: c.Order, NoCold: c.NoCold, TraceOutput: c.TraceOutput,
-		MFU: c.MFU, OutputTokens: c.OutputTokens, ChunkTokens: c.ChunkTokens.tokens, EngineMemory: c.EngineMemory.bytes, IsColdNode: c.ColdReport != "", Seed: c.Seed,
+		MFU: c.MFU, OutputTokens: c.OutputTokens, ChunkTokens: c.ChunkTokens.tokens, EngineMemory: c.EngineMemory.bytes, IsColdNode: c.ColdReport != "", Node: c.Node, Seed: c.Seed,
 	}
 	if o.Bandwidth == 0 { // nothing is simulated
 		o.Latency = 0
@@ -142,12 +146,12 @@ func (c *benchEngineCmd) options() enginebench.Options {
 	return o
 }
 
-// handOver writes the report of a cold node for the process that started it.
-func (c *benchEngineCmd) handOver(report *enginebench.Report) error {
+// handOver writes the report of a host for the process that started it.
+func handOver(report *enginebench.Report, to string) error {
 	if report == nil {
 		return nil
 	}
-	f, err := os.Create(c.ColdReport)
+	f, err := os.Create(to)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
 	}
@@ -251,7 +255,7 @@ func newPage(path string) (*page, error) {
 	return &page{path, temp}, nil
 }
 
-func (p *page) write(report *enginebench.Report) error {
+func (p *page) write(report interface{ WriteHTML(io.Writer) error }) error {
 	if p.temp == nil {
 		return nil
 	}

@@ -309,7 +309,7 @@ func TestMistakesExitWithTwo(t *testing.T) {
 	for _, args := range []string{
 		"bench ring --data /d", "bench ring --sizes 5000", "bench ring --file-bytes 4KiB", "bench ring --rings 0",
 		"bench pages --url nonsense", "bench pages --pages 100", "bench store --shard-bytes 5000", "bench store --keys 0",
-		"bench engine nonsense", "bench engine random-twice --prompt-tokens 4000,5000", "bench engine trace",
+		"bench hosts --store Posix", "bench engine nonsense", "bench engine random-twice --prompt-tokens 4000,5000", "bench engine trace",
 		"replay --trace t --mount /m --dir ../x", "replay --trace t --mount /m --depth 0", "trace generate --requests 0",
 		"pages ls --limit 0", "pages evict --keys 0", "pages clear", "pages forget-rank --rank 1", "pages stat --url nonsense",
 	} {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/advise/doctor"
 	"github.com/kv3fs/kv3fs/internal/bench/enginebench"
+	"github.com/kv3fs/kv3fs/internal/bench/hostsbench"
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/internal/bench/pagesbench"
 	"github.com/kv3fs/kv3fs/internal/bench/policybench"
@@ -40,6 +41,7 @@ func reports() map[string]reflect.Type {
 		"bench store":       reflect.TypeFor[storebench.Report](),
 		"bench policy":      reflect.TypeFor[policybench.Report](),
 		"bench engine":      reflect.TypeFor[enginebench.Report](),
+		"bench hosts":       reflect.TypeFor[hostsbench.Report](),
 		"stat":              reflect.TypeFor[statReport](),
 		"du":                reflect.TypeFor[duReport](),
 		"ls":                reflect.TypeFor[lsReport](),

@@ -81,6 +81,8 @@ type Options struct {
 	// set in the other process.
 	ColdNode   func(ctx context.Context, scale int64, seed uint64) (*Report, error)
 	IsColdNode bool
+	// Node is the number of a cold node; each has queries of its own. Default 1.
+	Node uint64
 
 	// Models are names that package model knows, each with its GPUs if they are not the
 	// usual ones: QwQ-32B, Llama-3.1-70B@4xH100. Default: those of the workload.

@@ -1,6 +1,10 @@
 package enginebench
 
-import "time"
+import (
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore"
+)
 
 // Report is what was measured. Times are those of the simulated engine: if its time ran
 // faster than the wall clock, they are longer than the wall-clock times.
@@ -30,6 +34,8 @@ type Report struct {
 	MFU           float64 `json:"mfu,omitempty"`               // that prefill reaches; 0: as measured, by the length of the prompt
 	TraceOutput   bool    `json:"trace_output,omitempty"`      // the trace says how many tokens are generated
 	Order         string  `json:"order,omitempty"`             // of shared-prefix's queries
+	Groups        int     `json:"groups,omitempty"`            // of shared-prefix
+	Queries       int     `json:"queries_per_group,omitempty"` // of each
 	Rows          []Row   `json:"rows"`
 
 	Lost *LossError `json:"lost,omitempty"` // of all rows
@@ -92,12 +98,39 @@ type Row struct {
 	SavedBytes  int64   `json:"saved_bytes"`
 	SaveMs      float64 `json:"save_p50_ms"` // until the first store had accepted the new blocks of a request
 	LostBlocks  int     `json:"lost_blocks"` // found, but not loaded: computed instead
-	FailedSaves int     `json:"failed_save_shards"`
+
+	// By store of the chain, the first in front; of streams of requests.
+	Tiers       []Tier `json:"tiers,omitempty"`
+	FailedSaves int    `json:"failed_save_shards"`
 
 	// Of streams of requests: times to the first token at even steps from the fastest
 	// to the slowest, and what happened when.
 	Distribution *Distribution `json:"distribution,omitempty"`
 	Timeline     []Moment      `json:"timeline,omitempty"`
+}
+
+// Tier is what a store of the chain had of what the engine loaded.
+type Tier struct {
+	Store        string `json:"store"`
+	LoadedBytes  int64  `json:"loaded_bytes"`
+	FilledBlocks int64  `json:"blocks_filled"` // that the store behind it had, and that it has kept
+}
+
+// tiersOf returns what each store of a chain had itself.
+func tiersOf(s kvstore.Stats) (all []Tier) {
+	loaded := s.LoadedBytes
+	for at := &s; at != nil; at = at.Next {
+		behind := int64(0)
+		switch {
+		case at.PassedBytes > 0:
+			behind = at.PassedBytes
+		case at.Next != nil && at.Store == "Cache":
+			behind = min(at.Next.LoadedBytes, loaded)
+		}
+		all = append(all, Tier{at.Store, loaded - behind, at.FilledBlocks})
+		loaded = behind
+	}
+	return all
 }
 
 // bandwidthBound reports whether bandwidth alone kept the row from the ideal.

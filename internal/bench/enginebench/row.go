@@ -16,6 +16,7 @@ type pass struct {
 	atOnce      int  // requests under way; 0: as they arrive
 	stream      bool // one after the other, so that there is something to see over time
 	calculated  bool // without a store
+	tiers       []Tier
 	runs        [][]outcome
 }
 
@@ -77,6 +78,7 @@ func rowOf(s *Subject, p pass, o Options) Row {
 	row.BoundShare = ratio(row.BoundMs, row.MeasuredMs)
 	row.LoadGBps = ratio(float64(row.LoadedBytes)/1e9, loading.Seconds()/o.TimeScale)
 	row.FullGBps = row.LoadGBps * float64(s.scale) / o.TimeScale
+	row.Tiers = p.tiers
 	row.UCM = publishedFor(s, row)
 	row.PublishedMs = publishedRun(s, p, o)
 	row.Serving = servingOf(p.runs)

@@ -1,6 +1,7 @@
 package enginebench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ const queryTokens = 128
 // sharedPrefix runs the queries of each group, first here and then other queries on a node
 // that has nothing in memory.
 func (b *bench) sharedPrefix(ctx context.Context) error {
-	b.rep.Order = b.o.Order
+	b.rep.Order, b.rep.Groups, b.rep.Queries = b.o.Order, b.o.Groups, b.o.Queries
 	b.progress.Expect(b.o.Groups * b.o.Queries)
 	if err := b.queryGroups(ctx); err != nil || b.o.ColdNode == nil || b.o.NoCold {
 		return err
@@ -90,7 +91,7 @@ func (b *bench) queryGroups(ctx context.Context) (err error) {
 	group := func(i int) []uint32 { return streamOf(ofGroups, b.o.Seed, uint64(i)).appendTo(nil, 0, prefix) }
 	name, node := warmStore, uint64(0)
 	if b.o.IsColdNode { // another node has computed the prefixes
-		name, node = coldStart, 1
+		name, node = coldStart, cmp.Or(b.o.Node, 1)
 		for i := range b.o.Groups {
 			ses.past.add(ses.engine.hash(group(i)))
 		}
@@ -103,6 +104,7 @@ func (b *bench) queryGroups(ctx context.Context) (err error) {
 	if err == nil && !b.o.IsColdNode {
 		b.addMemoryOnly(s, p, run)
 	}
+	p.tiers = tiersOf(ses.engine.store.Stats())
 	ses.addStream(p, run)
 	return err
 }
