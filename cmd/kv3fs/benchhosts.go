@@ -17,7 +17,7 @@ import (
 )
 
 type benchHostsCmd struct {
-	Hosts       int      `default:"3" range:"2..64" help:"Number of hosts. Without --host-command they are processes on this machine."`
+	Hosts       int      `env:"-" default:"3" range:"2..64" help:"Number of hosts. Without --host-command they are processes on this machine."`
 	Near        []string `env:"-" placeholder:"DIR" help:"Directory on each host's own disk: one for all, in which each host gets one, or one for each host. Default: below --scratch."`
 	Far         []string `env:"-" placeholder:"DIR" help:"Directory that all hosts share, or the mount of a 3FS for Ds3fs: one for all, or one for each host, as it sees it. Default: below --scratch."`
 	HostCommand string   `env:"-" placeholder:"CMD" help:"What runs a command on a host, with {host} for its number: \"scripts/hosts exec {host}\". This binary and the directory for temporary files must be there under the same names."`

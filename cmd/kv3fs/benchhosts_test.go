@@ -22,6 +22,7 @@ func TestBenchHosts(t *testing.T) {
 		"--groups", "3", "--queries", "2", "--prompt-tokens", "1024", "--output-tokens", "2", "--concurrency", "2", "--engine-memory", "none",
 		"--scale", "2048", "--time-scale", "20", "--read-time", "50ms", "--read-bytes", "32MiB", "--no-rings", "--json", "--html", html, "--no-progress")
 	var out, errs bytes.Buffer
+	cmd.Env = append(os.Environ(), "KV3FS_HOSTS=/var/tmp/kv3fs-hosts") // of scripts/hosts
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v: %s%s", err, &out, &errs)

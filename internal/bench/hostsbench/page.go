@@ -31,7 +31,7 @@ type card struct{ Figure, About string }
 func (r *Report) cards() (all []card) {
 	for _, row := range r.Rows {
 		if row.Name == rowCold {
-			all = append(all, card{fmt.Sprintf("%.1fx", row.Speedup), fmt.Sprintf("%s: faster to the first token on a host that has just joined than computing everything; %.1fx are possible; %s computed again", row.Order, row.Ideal, percent(row.RecomputedRatio))})
+			all = append(all, card{fmt.Sprintf("%.1fx", row.Speedup), fmt.Sprintf("%s: faster to the first token on a host that has just joined than computing everything; %.1fx are possible at this bandwidth; %s computed again", row.Order, row.FullMs/row.BoundMs, percent(row.RecomputedRatio))})
 		}
 	}
 	if n := len(r.Reads); n > 1 {
@@ -66,6 +66,9 @@ func (r *Report) charts() (all []chart) {
 		c.add(row.Name, "measured", row.MeasuredMs)
 		if row.Name != rowMemory {
 			c.add(row.Name+": ideal", "ideal", row.IdealMs)
+			if row.BoundMs > 1.05*row.IdealMs {
+				c.add(row.Name+": bandwidth", "bound", row.BoundMs)
+			}
 		}
 	}
 	for i := range all {

@@ -143,9 +143,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 
 // What the tables have.
 const (
-	rowsTitle  = "mean time to the first token, ms; tokens in the engine's memory, loaded, and computed again though they had been"
+	rowsTitle  = "mean time to the first token, ms; bound: the ideal at the simulated bandwidth; tokens in the engine's memory, loaded, and computed again though they had been"
 	tiersTitle = "GB that each store had itself, and blocks that were kept near"
-	readsTitle = "reads from the hosts' own disks, at the same time"
+	readsTitle = "reads from the hosts' own disks, at the same time; bound: what the processors allow. Directories on one disk share that, too"
 	ringsTitle = "reads through rings of a daemon with --shared on, and plain O_DIRECT reads by as many threads; GB/s, median (min-max)"
 )
 
@@ -175,7 +175,7 @@ func (r *Report) circumstances() []string {
 }
 
 var (
-	rowHeads  = []string{"order", "", "host", "requests", "computing all", "measured", "ideal", "p50", "p99", "speed-up", "possible", "memory", "loaded", "again", "lookup"}
+	rowHeads  = []string{"order", "", "host", "requests", "computing all", "measured", "ideal", "bound", "p50", "p99", "speed-up", "possible", "memory", "loaded", "again", "lookup"}
 	tierHeads = []string{"order", "", "host", "by store", "blocks kept"}
 	readHeads = []string{"hosts", "GB/s", "times one", "bound", "CPU s/GB", "aim, for information"}
 	ringHeads = []string{"size", "threads", "ring", "plain", "ring/plain", "aim, for information"}
@@ -188,7 +188,7 @@ func (r *Report) rowCells() (all [][]string) {
 	ms := func(v float64) string { return fmt.Sprintf("%.0f", v) }
 	for _, row := range r.Rows {
 		all = append(all, []string{
-			row.Order, row.Name, fmt.Sprint(row.Host), fmt.Sprint(row.Requests), ms(row.FullMs), ms(row.MeasuredMs), ms(row.IdealMs), ms(row.P50Ms), ms(row.P99Ms),
+			row.Order, row.Name, fmt.Sprint(row.Host), fmt.Sprint(row.Requests), ms(row.FullMs), ms(row.MeasuredMs), ms(row.IdealMs), ms(row.BoundMs), ms(row.P50Ms), ms(row.P99Ms),
 			fmt.Sprintf("%.2fx", row.Speedup), fmt.Sprintf("%.2fx", row.Ideal), percent(row.MemoryRatio), percent(row.HitRatio), percent(row.RecomputedRatio), fmt.Sprintf("%.2f", row.LookupMs),
 		})
 	}

@@ -146,6 +146,32 @@ func (s *Store) store(k *keep) {
 	s.mu.Unlock()
 }
 
+// drainKeeps waits until the near store has the blocks that are whole, or is too slow.
+func (s *Store) drainKeeps() {
+	timer := time.NewTimer(s.o.Timeout)
+	defer timer.Stop()
+	for {
+		var done <-chan struct{}
+		s.mu.Lock()
+		for _, k := range s.keeps {
+			if k.state == complete || k.state == storing {
+				done = k.done
+				break
+			}
+		}
+		s.mu.Unlock()
+		if done == nil {
+			return
+		}
+		select {
+		case <-done:
+			timer.Reset(s.o.Timeout)
+		case <-timer.C:
+			return
+		}
+	}
+}
+
 // want asks the filler for a block. It may be left out.
 func (s *Store) want(key kv.Key) {
 	s.mu.Lock()

@@ -194,6 +194,7 @@ func (s *Store) Close() error { return s.close() }
 func (s *Store) shutdown() error {
 	s.group.Close()
 	s.drain()
+	s.drainKeeps()
 	s.cancel()
 	s.senders.Wait()
 	s.services.Wait()

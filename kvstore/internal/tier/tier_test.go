@@ -239,6 +239,39 @@ func TestFarHangs(t *testing.T) {
 	}
 }
 
+// Close ends while the far store hangs, and says what did not get there.
+func TestCloseWhileFarHangs(t *testing.T) {
+	h := hostOn(t, t.TempDir(), "a", tier.Options{})
+	h.far.Set(hung()...)
+	h.save(keys(0, 5)...)
+	closed := make(chan error, 1)
+	go func() { closed <- h.Close() }()
+	select {
+	case err := <-closed:
+		if !errors.Is(err, kv.ErrTimeout) || !strings.Contains(err.Error(), "5 blocks did not get from Segment to Posix") {
+			t.Errorf("Close: %v", err)
+		}
+	case <-h.bounded().Done():
+		t.Fatal("Close does not return")
+	}
+}
+
+// What was read from far shortly before Close is near afterwards.
+func TestCloseKeeps(t *testing.T) {
+	dir := t.TempDir()
+	a, b := hostOn(t, dir, "a", tier.Options{}), hostOn(t, dir, "b", tier.Options{})
+	a.save(keys(0, 50)...)
+	a.flush()
+	b.load(keys(0, 50)...)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b = hostOn(t, dir, "b", tier.Options{})
+	if n := b.has(b.near, keys(0, 50)...); n != 50 {
+		t.Errorf("%d are near", n)
+	}
+}
+
 // A far store that fails, or is full, is tried again; Flush says so.
 func TestFarFails(t *testing.T) {
 	for _, why := range []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.EDQUOT} {
