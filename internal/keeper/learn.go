@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"math"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/keeper/curve"
 	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
@@ -25,8 +26,12 @@ func newLearner() *learner {
 
 func (l *learner) Follows(key uint64) bool { return l.tuner.Samples(key) || l.curve.Follows(key) }
 
+// together is within what time uses count as those of one prompt. With a second, prompts that have nothing to do with
+// each other would be one piece of evidence on a busy host.
+const together = time.Second / 2
+
 func (l *learner) Used(u inventory.Use) {
-	nowMs := int64(u.At) * msPerSecond
+	nowMs := u.At.Truncate(together).Milliseconds()
 	if !u.Followed {
 		l.curve.Pass(nowMs, !u.Stored)
 		return

@@ -72,8 +72,8 @@ func TestPoliciesKeepTheirCapacity(t *testing.T) {
 
 // The queues of the simulated cache give the victim that policy.Select would choose.
 func TestTunedEvictsWhatSelectWould(t *testing.T) {
-	trace := scans(1)
-	c := newTuned(trace.DistinctBlocks, 150)
+	trace := scans(2)
+	c := newTuned(trace.DistinctBlocks, 300)
 	now, bonuses := int64(0), map[bool]int{}
 	for i, r := range trace.requests {
 		now = max(now+1, r.atMs)

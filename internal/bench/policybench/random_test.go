@@ -173,20 +173,21 @@ func random(seed uint64) *Trace {
 
 // Of 600 random traces at four capacities, kv3fs was more than 2 % under LRU on the first seven of
 // these, by up to 9 %, because it trusted a bonus that had luck with a few large prompts. Nearly all have at least
-// 200 requests; on fewer it has no time to learn, and stays with LRU. On the last four it was, by up to 4 %, because it
-// kept a bonus that had been right before the load changed.
+// 200 requests; on fewer it has no time to learn, and stays with LRU. On the next four it was, by up to 4 %, because it
+// kept a bonus that had been right before the load changed. On the last eight it was, by up to 9 %: their prompts grow, or
+// what is used changes, just after a bonus has proved better.
 func TestRandomLoads(t *testing.T) {
 	for _, c := range []struct {
 		seed    uint64
 		percent float64
-	}{{460, 5}, {425, 20}, {153, 10}, {106, 10}, {509, 5}, {440, 5}, {476, 10}, {116, 20}, {34, 10}, {1456, 20}, {10221, 20}, {10228, 20}, {10295, 20}} {
+	}{{460, 5}, {425, 20}, {153, 10}, {106, 10}, {509, 5}, {440, 5}, {476, 10}, {116, 20}, {34, 10}, {1456, 20}, {10221, 20}, {10228, 20}, {10295, 20},
+		{1435, 10}, {140, 20}, {1446, 10}, {20093, 10}, {20849, 20}, {20860, 10}, {21282, 10}, {21323, 10}} {
 		bound(t, random(c.seed), c.percent)
 	}
 }
 
-// At night, random loads of their own. One in a thousand or so is more than 2 % under LRU: those of a few hundred requests with
-// large prompts that change just after a bonus has proved better. A cacheful of hits is then lost. Seed 1435 at 10 % is
-// the worst known, 9 % under LRU.
+// At night, random loads of their own. One in some thousands is more than 2 % under LRU, because all that it loses when a
+// load changes is a good part of what LRU serves at all. Seed 20095 at 20 % is the worst known, 2.7 % under LRU.
 func TestMoreRandomLoads(t *testing.T) {
 	if os.Getenv("KV3FS_SUITES") != "all" {
 		t.Skip("at night")
@@ -210,13 +211,13 @@ func TestMoreRandomLoads(t *testing.T) {
 			if ratio := float64(ours) / float64(lru); ratio < aimToLRU {
 				under++
 				t.Logf("%s at %v%%: %.3f of LRU", trace.Name, percent, ratio)
-				if ratio < 0.85 {
+				if ratio < 0.95 {
 					t.Errorf("%s at %v%%: %.3f of LRU", trace.Name, percent, ratio)
 				}
 			}
 		}
 	}
-	if under > 8 {
+	if under > 4 {
 		t.Errorf("%d of 800 are more than 2 %% under LRU", under)
 	}
 }

@@ -143,7 +143,9 @@ const clockStart = 1 << 31
 
 // Now returns seconds on the inventory's clock. It does not follow the wall clock, and does
 // not go back.
-func (v *Inventory) Now() uint32 { return clockStart + uint32(v.Elapsed()/time.Second) }
+func (v *Inventory) Now() uint32 { return clockAt(v.Elapsed()) }
+
+func clockAt(elapsed time.Duration) uint32 { return clockStart + uint32(elapsed/time.Second) }
 
 // back returns the second that was age ago.
 func (v *Inventory) back(age time.Duration) uint32 {

@@ -1,6 +1,10 @@
 package inventory
 
-import "github.com/zeebo/xxh3"
+import (
+	"time"
+
+	"github.com/zeebo/xxh3"
+)
 
 // Uses is told what becomes of files of kind Entry. Its methods are called with a lock
 // held: they return at once and do not call back.
@@ -22,9 +26,9 @@ type Uses interface {
 
 // Use is a use of an entry: that it was read, or stored.
 type Use struct {
-	At       uint32 // on the inventory's clock
-	Stored   bool   // the entry is new, and whole
-	Followed bool   // if not, the other fields are 0
+	At       time.Duration // since the inventory was made
+	Stored   bool          // the entry is new, and whole
+	Followed bool          // if not, the other fields are 0
 	Key      uint64
 	Bytes    int64
 	Uses     int // this one included, and those before it last left
@@ -90,29 +94,30 @@ func (v *Inventory) stored(s *shard, ino uint64, f *file) {
 		return
 	}
 	f.set(fresh, false)
-	f.lastUse = v.Now()
-	v.tellUse(s, ino, f, true)
+	at := v.Elapsed()
+	f.lastUse = clockAt(at)
+	v.tellUse(s, ino, f, at, true)
 }
 
 // touch counts a use. Those within one second are one: a large file is read in many parts.
 // Reading back what is being written is none.
 func (v *Inventory) touch(s *shard, ino uint64, f *file) {
-	now := v.Now()
-	if f.lastUse >= now {
+	at := v.Elapsed()
+	if f.lastUse >= clockAt(at) {
 		return
 	}
-	f.lastUse = now
+	f.lastUse = clockAt(at)
 	if !f.is(fresh) {
 		f.uses = min(f.uses, mostUses-1) + 1
-		v.tellUse(s, ino, f, false)
+		v.tellUse(s, ino, f, at, false)
 	}
 }
 
-func (v *Inventory) tellUse(s *shard, ino uint64, f *file, stored bool) {
+func (v *Inventory) tellUse(s *shard, ino uint64, f *file, at time.Duration, stored bool) {
 	if v.Uses == nil || f.kind() != Entry {
 		return
 	}
-	u := Use{At: f.lastUse, Stored: stored}
+	u := Use{At: at, Stored: stored}
 	if f.is(followed) {
 		if key := s.followed[ino]; v.Uses.Follows(key) {
 			u.Followed, u.Key, u.Bytes, u.Uses = true, key, f.bytes(), int(f.uses)+1

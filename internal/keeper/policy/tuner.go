@@ -17,7 +17,7 @@ type Options struct {
 	// CapacityBytes is the size of the cache. It must be set.
 	CapacityBytes int64
 	// SampleEntries bounds the entries that are simulated, and with them the memory:
-	// about 130 bytes each. With fewer, the tuner decides later and less surely.
+	// about 140 bytes each. With fewer, the tuner decides later and less surely.
 	// Default 16384.
 	SampleEntries int
 }
@@ -36,7 +36,8 @@ type Tuner struct {
 	slots         []slot
 	free          []int32
 	byKey         map[uint64]int32
-	trials        []trial
+	trials        []trial // one for each factor, and then one with the bonuses that were chosen
+	guard         guard
 	residenceMs   float64 // mean age of LRU's victims since their last use, fading
 	sinceDecision int
 	full          bool  // the simulated LRU has had a victim
@@ -48,8 +49,8 @@ type slot struct {
 	mixed     uint64
 	sizeBytes int64
 	lastMs    int64
-	uses      uint8 // 1 to MaxUses
-	in        uint8 // bit i: trial i holds it
+	uses      uint8  // 1 to MaxUses
+	in        uint16 // bit i: trial i holds it
 }
 
 // NewTuner returns a Tuner whose bonus is zero until one has proved better.
@@ -60,7 +61,21 @@ func NewTuner(o Options) *Tuner {
 	for _, f := range factors() {
 		t.trials = append(t.trials, newTrial(f))
 	}
+	t.trials = append(t.trials, newTrial(0))
 	return t
+}
+
+// chosen returns the trial that goes by the bonuses that were chosen, and its number.
+func (t *Tuner) chosen() (*trial, int) {
+	k := len(t.trials) - 1
+	return &t.trials[k], k
+}
+
+// choose makes a trial's bonus the one that holds.
+func (t *Tuner) choose(k int) {
+	chosen, _ := t.chosen()
+	chosen.bonusMs = t.trials[k].bonusMs
+	t.bonus.Store(chosen.bonusMs * int64(time.Millisecond))
 }
 
 // SetCapacity changes the size of the cache.
@@ -72,7 +87,13 @@ func (t *Tuner) SetCapacity(capacityBytes int64) {
 
 // Start sets the bonus that holds until the simulated caches have been full for the first time:
 // one that has proved better before.
-func (t *Tuner) Start(bonus time.Duration) { t.bonus.Store(int64(max(0, bonus))) }
+func (t *Tuner) Start(bonus time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	chosen, _ := t.chosen()
+	chosen.bonusMs = max(0, bonus.Milliseconds())
+	t.bonus.Store(int64(max(0, bonus)))
+}
 
 // Bonus returns the bonus for Score. It does not wait for other calls.
 func (t *Tuner) Bonus() time.Duration { return time.Duration(t.bonus.Load()) }
@@ -105,6 +126,7 @@ func (t *Tuner) Samples(key uint64) bool { return mix(key) <= t.threshold.Load()
 func (t *Tuner) simulate(mixed uint64, sizeBytes, nowMs int64, uses uint8) {
 	if nowMs != t.lastMs {
 		t.lastMs = nowMs
+		t.guard.prompts++
 		for k := range t.trials {
 			t.trials[k].endEvent()
 		}
@@ -115,6 +137,8 @@ func (t *Tuner) simulate(mixed uint64, sizeBytes, nowMs int64, uses uint8) {
 	}
 	s := &t.slots[i]
 	firstHit := s.in&1 != 0
+	_, last := t.chosen()
+	t.guard.compare(s.in&(1<<last) != 0, firstHit, sizeBytes)
 	for k := range t.trials {
 		hit := s.in&(1<<k) != 0
 		if hit {
@@ -138,6 +162,9 @@ func (t *Tuner) simulate(mixed uint64, sizeBytes, nowMs int64, uses uint8) {
 	for len(t.byKey) > t.o.SampleEntries {
 		t.halveSample(nowMs)
 	}
+	if t.guard.behind() {
+		t.choose(0)
+	}
 	t.sinceDecision++
 	if t.full && t.sinceDecision >= max(16, t.trials[0].entries/8) {
 		t.decide()
@@ -156,7 +183,9 @@ func (t *Tuner) makeRoom(k int, mostBytes, nowMs int64) {
 		s := &t.slots[i]
 		if k == 0 {
 			t.full = true
-			t.observeResidence(float64(max(0, nowMs-s.lastMs)))
+			age := float64(max(0, nowMs-s.lastMs))
+			t.observeResidence(age)
+			t.guard.left(age, trial.entries)
 		}
 		trial.remove(i, s)
 		if s.in &^= 1 << k; s.in == 0 {
@@ -196,6 +225,7 @@ func (t *Tuner) release(i int32) {
 func (t *Tuner) halveSample(nowMs int64) {
 	threshold := t.threshold.Load() / 2
 	t.threshold.Store(threshold)
+	t.guard.scale(0.5)
 	for mixed, i := range t.byKey {
 		if mixed <= threshold {
 			continue
@@ -220,7 +250,8 @@ func (t *Tuner) decide() {
 	fade := math.Exp2(-float64(t.sinceDecision) / (4 * entries))
 	t.sinceDecision = 0
 	best, most := 0, 0.0
-	for k := range t.trials {
+	_, last := t.chosen()
+	for k := range t.trials[:last] {
 		trial := &t.trials[k]
 		if surplus := trial.surplus(); surplus > most {
 			best, most = k, surplus
@@ -228,5 +259,9 @@ func (t *Tuner) decide() {
 		trial.fade(fade)
 		trial.bonusMs = int64(math.Round(trial.factor * t.residenceMs))
 	}
-	t.bonus.Store(t.trials[best].bonusMs * int64(time.Millisecond))
+	t.guard.fade(fade)
+	if t.guard.early() || t.guard.changing() || t.guard.behind() {
+		best = 0
+	}
+	t.choose(best)
 }
