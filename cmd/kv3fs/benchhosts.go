@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +40,7 @@ type benchHostsCmd struct {
 	ReadBytes byteSize      `default:"256MiB" placeholder:"SIZE" range:"32MiB..1TiB" help:"What each host has there. Default: ${default}."`
 	DirectIO  bool          `name:"direct-io" help:"These reads bypass the page cache."`
 	RingTime  time.Duration `default:"500ms" range:"1ms..1h" help:"Length of a run of rings."`
-	NoRings   bool          `help:"Leave out the rings in shared mode, whose daemon has its data below --scratch."`
+	Parts     []string      `enum:"engine,reads,rings,pages" placeholder:"PART" help:"What is measured: engine (the time to the first token), reads (from own disks), rings (in shared mode; the daemon has its data below --scratch), pages. Default: all, and pages where --pages-url is given."`
 
 	PagesURL        []string `env:"-" name:"pages-url" placeholder:"URL" help:"Page services of hosts that share an index, http://HOST:PORT, the leader's first: the others are compared with it. The benchmark uses a namespace of its own."`
 	FailoverCommand string   `env:"-" placeholder:"CMD" help:"Command that ends the leader of the page services: \"scripts/hosts kill 1\". Measures for how long the last of --pages-url answers nothing."`
@@ -120,9 +119,7 @@ func (c *benchHostsCmd) options(scratch string) (o hostsbench.Options, err error
 	o = hostsbench.Options{
 		Binary: binary, Store: c.Store, Orders: c.Orders, Engine: c.engineArguments(), Seed: c.Seed,
 		ReadTime: c.ReadTime, ReadBytes: int64(c.ReadBytes), DirectIO: c.DirectIO, RingTime: c.RingTime, PagesURLs: c.PagesURL,
-	}
-	if !c.NoRings {
-		o.RingScratch = cmp.Or(c.Scratch, os.TempDir())
+		Parts: c.Parts, RingScratch: c.Scratch,
 	}
 	if o.Failover, err = words("--failover-command", c.FailoverCommand); err != nil {
 		return o, err

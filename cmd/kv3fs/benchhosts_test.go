@@ -20,7 +20,7 @@ func TestBenchHosts(t *testing.T) {
 	html := filepath.Join(dir, "report.html")
 	cmd := exec.Command(bin, "bench", "hosts", "--scratch", dir, "--hosts", "2", "--orders", "shuffled,grouped", "--model", "QwQ-32B",
 		"--groups", "3", "--queries", "2", "--prompt-tokens", "1024", "--output-tokens", "2", "--concurrency", "2", "--engine-memory", "none",
-		"--scale", "2048", "--time-scale", "20", "--read-time", "50ms", "--read-bytes", "32MiB", "--no-rings", "--json", "--html", html, "--no-progress")
+		"--scale", "2048", "--time-scale", "20", "--read-time", "50ms", "--read-bytes", "32MiB", "--parts", "engine,reads", "--json", "--html", html, "--no-progress")
 	var out, errs bytes.Buffer
 	cmd.Env = append(os.Environ(), "KV3FS_HOSTS=/var/tmp/kv3fs-hosts") // of scripts/hosts
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -77,7 +77,7 @@ func TestBenchHostsMistakes(t *testing.T) {
 		"has no Segment in front":         {"--store", "Cache|Posix"},
 		"names 2 directories for 3 hosts": {"--near", "/a,/b"},
 		"the leader's first":              {"--pages-url", "http://127.0.0.1:1"},
-		"a command that ends the leader":  {"--failover-command", "true"},
+		"their leader ended":              {"--failover-command", "true"},
 		"two hosts have":                  {"--hosts", "2", "--near", "/a,/a"},
 	} {
 		out, err := exec.Command(bin, append([]string{"bench", "hosts", "--scratch", t.TempDir()}, args...)...).CombinedOutput()

@@ -37,24 +37,18 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		Near: place(first.Near, first), Far: place(first.Far, first),
 	}}
 	defer func() { err = errors.Join(err, b.remove()) }()
-	for i, order := range o.Orders {
-		if err := b.order(ctx, order, o.Seed+uint64(i)); err != nil {
+	for _, part := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{PartEngine, b.orders}, {PartReads, b.reads}, {PartRings, b.rings}, {PartPages, b.pages}} {
+		if !o.has(part.name) {
+			continue
+		}
+		if err := part.run(ctx); err != nil {
 			return b.rep, err
 		}
 	}
-	if err := b.reads(ctx); err != nil {
-		return b.rep, err
-	}
-	if o.RingScratch != "" {
-		if err := b.rings(ctx); err != nil {
-			return b.rep, err
-		}
-	}
-	if len(o.PagesURLs) > 0 {
-		b.o.Notice("asking the page services")
-		b.rep.Pages, err = pagesbench.Hosts(ctx, pagesbench.HostsOptions{URLs: o.PagesURLs, Failover: o.Failover, RunTime: o.PagesTime})
-	}
-	return b.rep, err
+	return b.rep, nil
 }
 
 // place says where a directory is, and on which file system if that is seen from here.
@@ -90,6 +84,16 @@ func (b *bench) remove() (err error) {
 		}
 	}
 	return err
+}
+
+// orders runs the queries in each order, with prompts of its own.
+func (b *bench) orders(ctx context.Context) error {
+	for i, order := range b.o.Orders {
+		if err := b.order(ctx, order, b.o.Seed+uint64(i)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // order runs the queries in one order: on the first host, which fills the store; on a second one
@@ -218,5 +222,12 @@ func (b *bench) rings(ctx context.Context) (err error) {
 			b.rep.Rings = append(b.rep.Rings, Ring{SizeBytes: c.SizeBytes, Threads: c.Threads, Ring: c.Ring, Plain: c.Plain, Ratio: c.RingToPlain})
 		}
 	}
+	return err
+}
+
+// pages compares page services.
+func (b *bench) pages(ctx context.Context) (err error) {
+	b.o.Notice("asking the page services")
+	b.rep.Pages, err = pagesbench.Hosts(ctx, pagesbench.HostsOptions{URLs: b.o.PagesURLs, Failover: b.o.Failover, RunTime: b.o.PagesTime})
 	return err
 }

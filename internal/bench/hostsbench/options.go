@@ -23,6 +23,8 @@ type Options struct {
 	Binary string // a kv3fs
 	Hosts  []Host // two or more
 
+	Parts []string // of Parts(); default all but page services, and these where URLs are given
+
 	Store  string   // a chain with Segment in front of another store; default Cache|Segment|Posix
 	Orders []string // of the queries; default all of enginebench's
 	Engine []string // further arguments of "bench engine shared-prefix"
@@ -32,7 +34,7 @@ type Options struct {
 	ReadBytes int64         // that each has there; default 256 MiB
 	DirectIO  bool          // they bypass the page cache
 
-	RingScratch string        // where a daemon with --shared on has its data; "": no rings are measured
+	RingScratch string        // where a daemon with --shared on has its data; default the system's directory for temporary files
 	RingTime    time.Duration // of each of its runs; default 500 ms
 
 	PagesURLs []string // of page services that share an index, the leader's first
@@ -42,6 +44,19 @@ type Options struct {
 	// Notice gets lines for the user.
 	Notice func(line string)
 }
+
+// Parts of the benchmark.
+const (
+	PartEngine = "engine" // the time to the first token
+	PartReads  = "reads"  // from the hosts' own disks
+	PartRings  = "rings"  // in shared mode
+	PartPages  = "pages"  // page services
+)
+
+// Parts returns the names of the parts.
+func Parts() []string { return []string{PartEngine, PartReads, PartRings, PartPages} }
+
+func (o *Options) has(part string) bool { return slices.Contains(o.Parts, part) }
 
 // Check reports options that cannot be run with.
 func (o Options) Check() error { return o.fillDefaults() }
@@ -68,6 +83,16 @@ func (o *Options) fillDefaults() error {
 	if o.PagesTime == 0 {
 		o.PagesTime = time.Second
 	}
+	if len(o.Parts) == 0 {
+		if o.Parts = Parts(); len(o.PagesURLs) == 0 {
+			o.Parts = o.Parts[:3]
+		}
+	}
+	for _, part := range o.Parts {
+		if !slices.Contains(Parts(), part) {
+			return fmt.Errorf("bench: part %.40q; there are %s", part, strings.Join(Parts(), ", "))
+		}
+	}
 	if o.Notice == nil {
 		o.Notice = func(string) {}
 	}
@@ -80,8 +105,8 @@ func (o *Options) fillDefaults() error {
 		return fmt.Errorf("bench: the chain %s has no Segment in front of another store; use Cache|Segment|Posix or Cache|Segment|Ds3fs", o.Store)
 	case len(o.PagesURLs) == 1:
 		return errors.New("bench: one page service; give the URLs of two or more, the leader's first")
-	case len(o.Failover) > 0 && len(o.PagesURLs) == 0:
-		return errors.New("bench: a command that ends the leader, and no page services; give their URLs")
+	case (len(o.Failover) > 0 || o.has(PartPages)) && len(o.PagesURLs) == 0:
+		return errors.New("bench: page services are to be measured, or their leader ended, and none is named; give their URLs, the leader's first")
 	}
 	for _, order := range o.Orders {
 		if !slices.Contains(enginebench.Orders(), order) {

@@ -159,8 +159,9 @@ func (r *Report) pagesTitle() string {
 
 // circumstances returns what the figures depend on.
 func (r *Report) circumstances() []string {
-	lines := []string{
-		fmt.Sprintf("%d hosts, %s; own disk %s; shared %s; %d CPUs for all of them", r.Hosts, r.Store, r.Near, r.Far, r.CPUs),
+	lines := []string{fmt.Sprintf("%d CPUs for all hosts", r.CPUs)}
+	if len(r.Rows)+len(r.Reads) > 0 {
+		lines[0] = fmt.Sprintf("%d hosts, %s; own disk %s; shared %s; %s", r.Hosts, r.Store, r.Near, r.Far, lines[0])
 	}
 	if len(r.Rows) > 0 {
 		bandwidth := "the stores' own bandwidth"

@@ -51,8 +51,9 @@ type Failover struct {
 	Errors   int     `json:"errors"` // that clients have seen
 }
 
-// hostsPath is the namespace that is used where a URL has none, so that engines keep theirs.
-const hostsPath = "/ns/kv3fs-bench-hosts"
+// hostsPath begins the namespace that is used where a URL has none, so that engines keep theirs. Each
+// run has one of its own: in a full one, with keys that are protected, new keys would go first.
+const hostsPath = "/ns/kv3fs-bench-hosts-"
 
 // failoverLimit bounds how long a failover may take.
 const failoverLimit = time.Minute
@@ -61,6 +62,7 @@ func (o *HostsOptions) targets() (all []target, err error) {
 	if len(o.URLs) < 2 {
 		return nil, fmt.Errorf("bench: %d page services; give the URLs of two or more, the leader's first", len(o.URLs))
 	}
+	own := fmt.Sprintf("%s%08x", hostsPath, rand.Uint32())
 	for _, u := range o.URLs {
 		one := Options{URL: u}
 		to, err := one.urlTarget()
@@ -68,7 +70,7 @@ func (o *HostsOptions) targets() (all []target, err error) {
 			return nil, err
 		}
 		if to.prefix == "" {
-			to.prefix = hostsPath
+			to.prefix = own
 		}
 		all = append(all, to)
 	}
@@ -95,7 +97,7 @@ func (o *HostsOptions) fillDefaults() {
 
 // Hosts compares the page services of hosts that share one index: each is asked in turn, by one
 // client. Then it runs the command that ends the leader, if there is one.
-func Hosts(ctx context.Context, o HostsOptions) (*HostsReport, error) {
+func Hosts(ctx context.Context, o HostsOptions) (rep *HostsReport, err error) {
 	o.fillDefaults()
 	targets, err := o.targets()
 	if err != nil {
@@ -103,7 +105,7 @@ func Hosts(ctx context.Context, o HostsOptions) (*HostsReport, error) {
 	}
 	d := vllmDialect()
 	d.salt = rand.Uint64()
-	known, err := populate(ctx, d, targets[0], o)
+	known, err := populate(ctx, d, targets[0], o, max(o.Pages/16, o.Batch))
 	if err != nil {
 		return nil, fmt.Errorf("bench: page service %s: %w", o.URLs[0], err)
 	}
@@ -123,20 +125,33 @@ func Hosts(ctx context.Context, o HostsOptions) (*HostsReport, error) {
 			return nil, fmt.Errorf("bench: page service %s: %w", o.URLs[i], err)
 		}
 	}
-	rep, err := compare(ctx, o, clients)
+	last := len(targets) - 1
+	defer func() { err = errors.Join(err, forget(d, targets[last])) }()
+	rep, err = compare(ctx, o, clients)
 	if err != nil || len(o.Failover) == 0 {
 		return rep, err
 	}
-	last := len(targets) - 1
-	rep.Failover, err = failover(ctx, d, targets[last], o, known)
+	rep.Failover, err = failover(ctx, d, targets, o)
 	if rep.Failover != nil {
 		rep.Failover.URL = o.URLs[last]
 	}
 	return rep, err
 }
 
-// populate stores keys on a sixteenth of the pages, and returns the pages.
-func populate(ctx context.Context, d dialect, to target, o HostsOptions) (known []int64, err error) {
+// forget removes all keys of the benchmark's namespace.
+func forget(d dialect, to target) error {
+	c, err := newClient(d, to, 0, 1, nil)
+	if err != nil {
+		return fmt.Errorf("bench: page service: %w", err)
+	}
+	if err = c.conn.until(time.Now().Add(answerLimit)); err == nil {
+		err = c.clear()
+	}
+	return errors.Join(err, c.conn.close())
+}
+
+// populate stores n keys and returns their pages.
+func populate(ctx context.Context, d dialect, to target, o HostsOptions, n int) (known []int64, err error) {
 	c, err := newClient(d, to, len(o.URLs), o.Batch, nil)
 	if err != nil {
 		return nil, err
@@ -148,7 +163,7 @@ func populate(ctx context.Context, d dialect, to target, o HostsOptions) (known 
 	if err := c.initialize(int64(o.Pages)); err != nil {
 		return nil, err
 	}
-	for len(known) < max(o.Pages/16, o.Batch) {
+	for len(known) < n {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -225,8 +240,27 @@ func compare(ctx context.Context, o HostsOptions, clients []*client) (*HostsRepo
 	return rep, nil
 }
 
-// failover runs the command while two clients ask a service without a pause.
-func failover(ctx context.Context, d dialect, to target, o HostsOptions, known []int64) (*Failover, error) {
+// failoverBatch is how many keys the clients of a failover ask for, every failoverPause: so few
+// that pages are free all the time, as a new leader protects all keys that it finds.
+const (
+	failoverBatch = 16
+	failoverPause = 10 * time.Millisecond
+)
+
+// failover runs the command while two clients ask the last service, in a namespace that is nearly
+// empty.
+func failover(ctx context.Context, d dialect, targets []target, o HostsOptions) (_ *Failover, err error) {
+	for i := range targets {
+		targets[i].prefix += "-failover"
+	}
+	to := targets[len(targets)-1]
+	o.Batch = failoverBatch
+	o.Pages = max(o.Pages, 1<<17)
+	known, err := populate(ctx, d, targets[0], o, failoverBatch)
+	if err != nil {
+		return nil, fmt.Errorf("bench: page service %s: %w", o.URLs[0], err)
+	}
+	defer func() { err = errors.Join(err, forget(d, to)) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var asking sync.WaitGroup
@@ -263,7 +297,7 @@ func failover(ctx context.Context, d dialect, to target, o HostsOptions, known [
 			break
 		}
 		if time.Now().After(end) {
-			return nil, fmt.Errorf("bench: %s has not answered for %v after the leader ended", to.address, failoverLimit)
+			return nil, fmt.Errorf("bench: %s has failed again and again for %v after the leader ended: %w", to.address, failoverLimit, errors.Join(watches[0].reason(), watches[1].reason()))
 		}
 	}
 	cancel()
@@ -283,6 +317,7 @@ type watch struct {
 	last    time.Time // of the last answer
 	longest time.Duration
 	errors  int
+	why     error // of the last one
 }
 
 func (w *watch) next(ctx context.Context) error {
@@ -309,6 +344,13 @@ func (w *watch) calm(d time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Since(w.since) > d && time.Since(w.last) < d
+}
+
+// reason returns the last error.
+func (w *watch) reason() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.why
 }
 
 func (w *watch) run(ctx context.Context, d dialect, to target, number, batch int, known []int64) {
@@ -339,14 +381,18 @@ func (w *watch) run(ctx context.Context, d dialect, to target, number, batch int
 		} else {
 			w.since = now
 			w.errors++
+			w.why = err
 		}
 		w.mu.Unlock()
-		if err != nil {
-			if c != nil {
-				_ = c.conn.close()
-				c = nil
-			}
-			time.Sleep(20 * time.Millisecond) // so that a refused connection is not asked for in a loop
+		if err != nil && c != nil {
+			_ = c.conn.close()
+			c = nil
+		}
+		pause := time.NewTimer(failoverPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
 		}
 	}
 	if c != nil {

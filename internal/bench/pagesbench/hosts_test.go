@@ -28,7 +28,7 @@ func TestHosts(t *testing.T) {
 	const stopped = 700 * time.Millisecond
 	pid := s.child.PID()
 	r, err := Hosts(t.Context(), HostsOptions{
-		URLs:  []string{"http://" + s.to.address, "http://" + s.to.address + "/ns/kv3fs-bench-hosts"},
+		URLs:  []string{"http://" + s.to.address, "http://" + s.to.address},
 		Batch: 16, Pages: 1 << 10, Runs: 2, RunTime: 20 * time.Millisecond, Calm: 200 * time.Millisecond,
 		Failover: []string{"sh", "-c", fmt.Sprintf("kill -STOP %d; sleep %v; kill -CONT %d", pid, stopped.Seconds(), pid)},
 	})
