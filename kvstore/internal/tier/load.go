@@ -113,7 +113,8 @@ func (l *loading) afterNear(failed []int, why map[int]error, given map[kv.Key]ui
 	var plain []int
 	parts := map[kv.Key][]int{}
 	for _, i := range failed {
-		if key := l.Shard(i).Key; given[key] != 0 {
+		key := l.Shard(i).Key
+		if _, partly := given[key]; partly {
 			parts[key] = append(parts[key], i)
 		} else {
 			plain = append(plain, i)
@@ -180,6 +181,9 @@ func (s *Store) healed(why error) {
 func (l *loading) rest(key kv.Key, version uint64, which []int, why map[int]error) {
 	s := l.s
 	fail := func(err error) {
+		if errors.Is(err, kv.ErrAbandoned) { // it is the memory here that is in use, not the caller's
+			err = fmt.Errorf("%w: %v", kv.ErrTimeout, err)
+		}
 		for _, i := range which {
 			l.Settle(i, l.worse(why[i], err))
 		}

@@ -54,8 +54,10 @@ func (s *Store) nextUnsent(most int) (some []*parcel, hurry int, ok bool) {
 		u.mu.Lock()
 		if u.ended && away != nil {
 			for _, p := range u.queue {
-				s.loseLocked(away)
-				u.leave(p)
+				if !p.left {
+					s.loseLocked(away)
+					u.leave(p)
+				}
 			}
 			u.queue = nil
 		}
