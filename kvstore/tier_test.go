@@ -1,9 +1,11 @@
 package kvstore
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -155,6 +157,54 @@ func TestNearIsNotFar(t *testing.T) {
 		t.Error("one directory for both is taken")
 	}
 	if _, err := os.Stat(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// While the 3FS hangs, what is on the host's own disk is found and loaded, and saves succeed.
+// When it answers again, what was saved meanwhile gets there.
+func TestFarDaemonHangs(t *testing.T) {
+	d := daemontest.Serve(t)
+	c := hostConfig(t.TempDir())
+	c.Cache, c.Timeout = nil, 4*time.Second
+	c.Ds3fs = &Ds3fsOptions{Mount: d.Mount, Rings: 1}
+	s, err := Open("Segment|Ds3fs", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	save(t, s, testKeys(20)...)
+	d.Freeze(t)
+	thaw := sync.OnceFunc(func() { d.Thaw(t) })
+	defer thaw()
+	if n, err := s.LookupPrefix(t.Context(), testKeys(25)); n != 20 || err != nil {
+		t.Errorf("%d blocks are found, %v", n, err)
+	}
+	load(t, s, testKeys(20)...)
+	more := testKeys(30)[20:]
+	task, err := s.Save(t.Context(), testLayout.ByBlock(more, buffers(more)))
+	if err == nil {
+		err = task.Wait(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	load(t, s, testKeys(30)...)
+	if err := s.Flush(t.Context()); !errors.Is(err, ErrTimeout) || !strings.Contains(err.Error(), "Ds3fs") {
+		t.Errorf("Flush: %v", err)
+	}
+	thaw()
+	for end := time.Now().Add(time.Minute); s.Stats().UnsentBlocks > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d blocks still wait", s.Stats().UnsentBlocks)
+		}
+	}
+	far, err := Open("Ds3fs", Config{Namespace: c.Namespace, Layout: c.Layout, Ds3fs: c.Ds3fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load(t, far, testKeys(30)...)
+	if err := far.Close(); err != nil {
 		t.Error(err)
 	}
 }
