@@ -157,3 +157,69 @@ func heapBytes() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// BenchmarkFollow is the replay of the records of one reservation and one confirmation of 512 keys, by a host that follows,
+// with a million keys. It also reports the memory that such a host needs, and the time of a hash of its state.
+func BenchmarkFollow(b *testing.B) {
+	before := heapBytes()
+	x := newIndex(nil, Options{})
+	replay := func(rec *record) {
+		rec.space = benchSpace
+		if err := x.replayRecord(rec.encode()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	replay(&record{kind: rankSet, numPages: million})
+	save := func(i int) {
+		keys, pages := benchKeysAt(i), make([]uint32, benchBatch)
+		for k := range pages {
+			pages[k] = uint32((i*benchBatch + k) % million)
+		}
+		replay(&record{kind: reserved, pages: pages, hashes: hashKeys(nil, keys)})
+		replay(&record{kind: confirmed, pages: pages, keys: keys})
+	}
+	n := 0
+	for ; n < million/benchBatch; n++ {
+		save(n)
+	}
+	liveMB := float64(heapBytes()-before) / 1e6
+	from := cpuNs(b)
+	for b.Loop() {
+		save(n)
+		n++
+	}
+	b.ReportMetric(float64(cpuNs(b)-from)/float64(b.N), "cpu-ns/op")
+	b.ReportMetric(float64(b.N*benchBatch)/b.Elapsed().Seconds(), "keys/s")
+	b.ReportMetric(liveMB, "live-MB")
+	from = cpuNs(b)
+	x.stateHash()
+	b.ReportMetric(float64(cpuNs(b)-from)/1e6, "hash-cpu-ms")
+}
+
+// BenchmarkSaveWhenFull is a reservation and a confirmation of 512 new keys on a full rank that nobody reads, without
+// and with pages that are kept free. The disk is not waited for.
+func BenchmarkSaveWhenFull(b *testing.B) {
+	for _, free := range []float64{0, 0.02} {
+		b.Run(fmt.Sprint("free ", free), func(b *testing.B) {
+			const pages = 128 * benchBatch
+			o := Options{}
+			o.Free = free
+			x, err := openWith(b.TempDir(), journal.Options{NoSync: true}, o)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer x.Close()
+			if _, err := x.Initialize(ctx, benchSpace, 0, pageservice.RankOptions{NumPages: pages}); err != nil {
+				b.Fatal(err)
+			}
+			batches := benchKeys(4 * pages)
+			for _, keys := range batches[:128] {
+				save(b, x, keys)
+			}
+			defer reportCPU(b)()
+			for i := 128; b.Loop(); i++ {
+				save(b, x, batches[i%len(batches)])
+			}
+		})
+	}
+}
