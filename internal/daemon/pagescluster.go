@@ -248,7 +248,7 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	}
 	r.setWhy(nil)
 	r.log.Info("this host leads the page service", "store", r.p.Cluster.Store.String())
-	r.server.Switch(httpserver.Source{Index: x, Valid: l.Valid, Room: l.Room})
+	r.server.Switch(httpserver.Source{Index: x, Valid: l.Valid})
 	select {
 	case <-ctx.Done():
 	case <-l.Lost():

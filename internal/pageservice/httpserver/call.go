@@ -13,7 +13,6 @@ import (
 type call struct {
 	request
 	server    *Server
-	source    *Source
 	index     *index.Index
 	ctx       context.Context // the request's: a call lives no longer
 	namespace string
@@ -43,7 +42,7 @@ func (p *calls) put(c *call) {
 		return
 	}
 	c.reset()
-	c.ctx, c.source, c.index, c.out, c.pathRank = nil, nil, nil, c.out[:0], 0
+	c.ctx, c.index, c.out, c.pathRank = nil, nil, c.out[:0], 0
 	p.pool.Put(c)
 }
 
@@ -58,19 +57,8 @@ func (c *call) shed() {
 	}
 }
 
-// room returns why nothing new may be stored now.
-func (c *call) room() error {
-	if c.source.Room == nil {
-		return nil
-	}
-	return c.source.Room()
-}
-
 // makeKnown initialises a rank, and logs whether pages were dropped.
 func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
-	if err := c.room(); err != nil {
-		return err
-	}
 	state, err := c.index.Initialize(c.ctx, s, c.pathRank, o)
 	if err := c.noteChange(err); err != nil {
 		return err
@@ -89,9 +77,6 @@ func (c *call) makeKnown(s pageservice.Space, o pageservice.RankOptions) error {
 // reserveIn reserves pages for keys. Only a new page needs the disk, and so proves that
 // the disk takes writes.
 func (c *call) reserveIn(s pageservice.Space, rank int, keys []string, allOrNothing bool) ([]pageservice.Grant, error) {
-	if err := c.room(); err != nil {
-		return nil, err
-	}
 	grants, err := c.index.Reserve(c.ctx, s, rank, keys, allOrNothing)
 	if slices.ContainsFunc(grants, func(g pageservice.Grant) bool { return !g.Present && g.Page != pageservice.None }) {
 		return grants, c.noteChange(err)

@@ -252,7 +252,6 @@ func (s *Server) ask(r *http.Request, source *Source, to *route, bound string, c
 
 // execute parses the body and does what it says.
 func (s *Server) execute(r *http.Request, source *Source, to *route, c *call) (err error) {
-	c.source = source
 	if c.index, err = source.index(); err != nil {
 		return err
 	}

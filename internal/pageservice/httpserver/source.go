@@ -19,8 +19,6 @@ type Source struct {
 	// pages to others meanwhile. It is asked right before each answer is sent, and must not
 	// wait. nil: always.
 	Valid func() bool
-	// Room returns why nothing new may be stored now; nil: something may. It must not wait. A nil Room: always.
-	Room func() error
 	// Leader answers where there is no Index.
 	Leader Forwarder
 	// Why says why nobody answers, where there is neither.
