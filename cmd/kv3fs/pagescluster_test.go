@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/kv3fs/kv3fs/internal/test/etcd"
 )
 
@@ -288,4 +290,157 @@ func TestPagesOfManyHosts(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 	}
+}
+
+// TestPagesStoreRefuses: what must not be served from etcd is not, and what is said names the thing and the cure.
+func TestPagesStoreRefuses(t *testing.T) {
+	members := etcd.Start(t, etcd.Options{Members: 1})
+	store := "etcd://" + members.Endpoints()[0] + "/kv3fs/one"
+	p := newPagesHosts(t, store)
+	a := p.start("a")
+	a.await("/0/initialize", `{"num_pages":100}`)
+	where := map[string]int{"K": a.save("K")}
+
+	// The prefix is that of another data directory.
+	other := newPagesHosts(t, store)
+	id := func(p *pagesHosts) string {
+		b, err := os.ReadFile(p.file("data/.kv3fs/cluster-id"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(b))
+	}
+	refused := func(h *pagesHost, says ...string) {
+		t.Helper()
+		select {
+		case <-h.exited:
+		case <-time.After(clusterPatience):
+			t.Fatal("it serves")
+		}
+		for _, want := range says {
+			if !strings.Contains(h.said(), want) {
+				t.Errorf("it does not say %q:\n%s", want, h.said())
+			}
+		}
+	}
+	refused(other.begin("a", "kv3fs: pages of "), id(p), id(other), "belongs to another data directory")
+
+	// Another token.
+	if err := os.WriteFile(p.file("other"), []byte("another secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := p.start("b", "--peer-token-file", p.file("other"))
+	for deadline := time.Now().Add(clusterPatience); ; time.Sleep(10 * time.Millisecond) {
+		if status, why := b.do(http.MethodPost, "/0/exists", `{"keys":["K"]}`); status == http.StatusServiceUnavailable && strings.Contains(why, "refuses this host's token: --pages-peer-token-file") {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatal(status, why)
+		}
+	}
+	awaitLog(t, a.running, "the token between hosts is missing or wrong")
+	b.stop(t)
+	p.start("b").finds(where)
+
+	// An index of its own beside that in etcd.
+	c := runUntil(t, p.bin, "kv3fs: pages of ", "pages", "serve", "--data", p.file("data"), "--identity", "c", "--listen", "unix:"+p.file("c.s"))
+	<-c.exited
+	if want := "is in " + store + ": give that with --pages-store"; !strings.Contains(c.said(), want) {
+		t.Errorf("it does not say %q:\n%s", want, c.said())
+	}
+
+	// etcd was emptied.
+	for _, h := range p.others() {
+		h.stop(t)
+	}
+	members.Await("an empty etcd", func(ctx context.Context) error {
+		_, err := members.Client().Delete(ctx, "/kv3fs/", clientv3.WithPrefix())
+		return err
+	})
+	refused(p.begin("a", "kv3fs: pages of "), "etcd has lost this cluster", id(p), "--pages-start-over")
+	a = p.start("a", "--start-over")
+	a.await("/0/initialize", `{"num_pages":100}`)
+	if got := a.await("/0/exists", `{"keys":["K"]}`); got != `{"exists":[false]}` {
+		t.Error(got)
+	}
+	a.stop(t)
+	a = p.start("a") // it is told once only
+	a.await("/0/exists", `{"keys":["K"]}`)
+}
+
+// awaitLog waits until a process has logged something.
+func awaitLog(t *testing.T, r *running, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(clusterPatience); !strings.Contains(r.said(), text); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not log %q", text)
+		}
+	}
+}
+
+// TestPagesStoreSecured: etcd with TLS, certificates of clients and users, and hosts that show each other certificates.
+func TestPagesStoreSecured(t *testing.T) {
+	members := etcd.Start(t, etcd.Options{Members: 1, TLS: true, Password: "root's"})
+	members.AddUser("kv3fs", "a word", "/kv3fs/s")
+	p := newPagesHosts(t, "etcd://"+members.Endpoints()[0]+"/kv3fs/s")
+	if err := os.WriteFile(p.file("password"), []byte("a word\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.file("wrong"), []byte("another word\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := members.Files()
+	p.flags = []string{"--store-ca", f.CA, "--store-cert", f.Cert, "--store-key", f.Key, "--store-user", "kv3fs", "--store-password-file", p.file("password"),
+		"--peer-ca", f.CA, "--peer-cert", f.Server, "--peer-key", f.ServerKey, "--peer-listen", members.Address(0).String() + ":0"}
+	a, b := p.start("a"), p.start("b")
+	a.await("/0/initialize", `{"num_pages":100}`)
+	where := map[string]int{"K": b.save("K"), "L": a.save("L")}
+	a.finds(where)
+	b.finds(where)
+	for what, flags := range map[string][]string{
+		"store-password-file": {"--store-password-file", p.file("wrong")},
+		"prefix":              {"--store", "etcd://" + members.Endpoints()[0] + "/kv3fs/other"},
+	} {
+		c := p.begin("c", "kv3fs: pages of ", flags...)
+		select {
+		case <-c.exited:
+			t.Logf("another %s: %s", what, lastLine(c.said()))
+		case <-time.After(clusterPatience):
+			t.Errorf("another %s: it serves", what)
+		}
+	}
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return lines[len(lines)-1]
+}
+
+// TestPagesStoreAwayAtStart: a daemon starts and serves its mount while etcd does not answer, and its page service once it does.
+func TestPagesStoreAwayAtStart(t *testing.T) {
+	skipWithoutFUSE(t)
+	members := etcd.Start(t, etcd.Options{Members: 1})
+	dir := t.TempDir()
+	token, socket, point := filepath.Join(dir, "token"), filepath.Join(dir, "s"), filepath.Join(dir, "mnt")
+	if err := os.WriteFile(token, []byte("a secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	members.Stop(0)
+	d := runUntil(t, binary(t), "kv3fs: serving ", "serve", "--data", filepath.Join(dir, "data"), "--mount", point, "--pages-listen", "unix:"+socket,
+		"--pages-store", "etcd://"+members.Endpoints()[0]+"/kv3fs/late", "--pages-peer-listen", "127.0.0.1:0", "--pages-peer-token-file", token)
+	h := &pagesHost{all: &pagesHosts{t: t}, name: "late", socket: socket, running: d}
+	h.http = &http.Client{Timeout: clusterPatience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	if err := os.WriteFile(filepath.Join(point, "file"), []byte("bytes"), 0o644); err != nil {
+		t.Error(err)
+	}
+	if status, why := h.do(http.MethodGet, "/readyz", ""); status != http.StatusServiceUnavailable || !strings.Contains(why, "etcd does not answer") {
+		t.Errorf("readyz: %d %s", status, why)
+	}
+	if s := h.state(); s.Role != "waiting" || !strings.Contains(s.Why, "etcd does not answer") {
+		t.Errorf("%+v", s)
+	}
+	members.Continue(0)
+	h.await("/0/initialize", `{"num_pages":100}`)
+	h.finds(map[string]int{"K": h.save("K")})
 }

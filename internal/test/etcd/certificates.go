@@ -20,12 +20,13 @@ import (
 // certificates are one authority's: for the members, and for a client.
 type certificates struct {
 	ca, server, serverKey string // files
+	user, userKey         string // of a client, likewise
 	client                *tls.Config
 }
 
 func newCertificates(t testing.TB, dir string, members []netip.Addr) *certificates {
 	t.Helper()
-	c := &certificates{ca: filepath.Join(dir, "ca.pem"), server: filepath.Join(dir, "server.pem"), serverKey: filepath.Join(dir, "server.key")}
+	c := &certificates{ca: filepath.Join(dir, "ca.pem"), server: filepath.Join(dir, "server.pem"), serverKey: filepath.Join(dir, "server.key"), user: filepath.Join(dir, "client.pem"), userKey: filepath.Join(dir, "client.key")}
 	a := newAuthority(t)
 	var ips []net.IP
 	for _, m := range members {
@@ -33,12 +34,13 @@ func newCertificates(t testing.TB, dir string, members []netip.Addr) *certificat
 	}
 	// The members' gateway is a client of theirs, with the same certificate.
 	cert, key := a.issue(t, "members", ips, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
-	for name, content := range map[string][]byte{c.ca: a.pem, c.server: cert, c.serverKey: key} {
+	clientCert, clientKey := a.issue(t, "client", nil, x509.ExtKeyUsageClientAuth)
+	for name, content := range map[string][]byte{c.ca: a.pem, c.server: cert, c.serverKey: key, c.user: clientCert, c.userKey: clientKey} {
 		if err := os.WriteFile(name, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	pair, err := tls.X509KeyPair(a.issue(t, "client", nil, x509.ExtKeyUsageClientAuth))
+	pair, err := tls.X509KeyPair(clientCert, clientKey)
 	if err != nil {
 		t.Fatal(err)
 	}

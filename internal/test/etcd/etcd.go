@@ -263,6 +263,15 @@ func (m *Members) TLS() *tls.Config {
 	return m.certs.client.Clone()
 }
 
+// Files are PEM files for programs that connect with TLS: the authority's certificate, and a client's certificate and key. Server and ServerKey
+// are valid for the addresses of the members, as server and as client.
+type Files struct{ CA, Cert, Key, Server, ServerKey string }
+
+// Files returns the files of Options.TLS.
+func (m *Members) Files() Files {
+	return Files{m.certs.ca, m.certs.user, m.certs.userKey, m.certs.server, m.certs.serverKey}
+}
+
 // Client returns a client that may do everything, of the given members, or of all. It is closed with the test.
 func (m *Members) Client(members ...int) *clientv3.Client {
 	m.t.Helper()
