@@ -4,8 +4,10 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
 // admission passes requests on to the file system, a bounded number of each user's at a
@@ -31,11 +33,22 @@ func newAdmission(fs *fileSystem, l Limits) *admission {
 
 const refused = fuse.Status(unix.EAGAIN)
 
-// admit counts a request of a user until leave, and reports whether there may be one more.
-// From here on, a virtual directory goes by its inode number.
-func (a *admission) admit(h *fuse.InHeader) bool {
+// admit counts a request of a user until leave, and returns an error if there may not be one more, or if the
+// data directory would let it wait for long. From here on, a virtual directory goes by its inode number.
+func (a *admission) admit(h *fuse.InHeader) fuse.Status {
 	h.NodeId = virtualIno(h.NodeId)
-	return a.requests.Take(h.Uid, 1)
+	if a.opts.FailWhileHung && a.opts.Health.Hangs() && !wire.IsVirtual(h.NodeId) {
+		return fuse.EIO
+	}
+	return a.admitHung(h)
+}
+
+// admitHung is admit for a request that may not need the data directory.
+func (a *admission) admitHung(h *fuse.InHeader) fuse.Status {
+	if !a.requests.Take(h.Uid, 1) {
+		return refused
+	}
+	return fuse.OK
 }
 
 func (a *admission) leave(h *fuse.InHeader) { a.requests.Return(h.Uid, 1) }
@@ -56,128 +69,132 @@ func (a *admission) patience(h *fuse.InHeader, cancel <-chan struct{}) (wait *tr
 }
 
 func (a *admission) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	if !a.admit(h) {
-		return refused
+	admit := a.admit
+	if h.NodeId == tree.RootID && name == controldir.DirName {
+		admit = a.admitHung
+	}
+	if st := admit(h); !st.Ok() {
+		return st
 	}
 	defer a.leave(h)
 	return a.fileSystem.Lookup(cancel, h, name, out)
 }
 
 func (a *admission) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.GetAttr(cancel, in, out)
 }
 
 func (a *admission) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.SetAttr(cancel, in, out)
 }
 
 func (a *admission) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
-	if !a.admit(h) {
-		return nil, refused
+	if st := a.admit(h); !st.Ok() {
+		return nil, st
 	}
 	defer a.leave(h)
 	return a.fileSystem.Readlink(cancel, h)
 }
 
 func (a *admission) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Mknod(cancel, in, name, out)
 }
 
 func (a *admission) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Mkdir(cancel, in, name, out)
 }
 
 func (a *admission) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
-	if !a.admit(h) {
-		return refused
+	if st := a.admit(h); !st.Ok() {
+		return st
 	}
 	defer a.leave(h)
 	return a.fileSystem.Symlink(cancel, h, target, name, out)
 }
 
 func (a *admission) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Link(cancel, in, name, out)
 }
 
 func (a *admission) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	if !a.admit(h) {
-		return refused
+	if st := a.admit(h); !st.Ok() {
+		return st
 	}
 	defer a.leave(h)
 	return a.fileSystem.Unlink(cancel, h, name)
 }
 
 func (a *admission) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	if !a.admit(h) {
-		return refused
+	if st := a.admit(h); !st.Ok() {
+		return st
 	}
 	defer a.leave(h)
 	return a.fileSystem.Rmdir(cancel, h, name)
 }
 
 func (a *admission) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Rename(cancel, in, name, newName)
 }
 
 func (a *admission) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	if !a.admit(h) {
-		return refused
+	if st := a.admit(h); !st.Ok() {
+		return st
 	}
 	defer a.leave(h)
 	return a.fileSystem.StatFs(cancel, h, out)
 }
 
 func (a *admission) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Open(cancel, in, out)
 }
 
 func (a *admission) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Create(cancel, in, name, out)
 }
 
 func (a *admission) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Tmpfile(cancel, in, out)
 }
 
 func (a *admission) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	wait, leave := a.patience(&in.InHeader, cancel)
 	defer leave()
@@ -185,24 +202,24 @@ func (a *admission) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse
 }
 
 func (a *admission) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Lseek(cancel, in, out)
 }
 
 func (a *admission) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
-	if !a.admit(&in.InHeader) {
-		return nil, refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return nil, st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Read(cancel, in, buf)
 }
 
 func (a *admission) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	if !a.admit(&in.InHeader) {
-		return 0, refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return 0, st
 	}
 	wait, leave := a.patience(&in.InHeader, cancel)
 	defer leave()
@@ -210,88 +227,88 @@ func (a *admission) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte)
 }
 
 func (a *admission) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Flush(cancel, in)
 }
 
 func (a *admission) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Fsync(cancel, in)
 }
 
 func (a *admission) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.OpenDir(cancel, in, out)
 }
 
 func (a *admission) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.ReadDir(cancel, in, out)
 }
 
 func (a *admission) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.ReadDirPlus(cancel, in, out)
 }
 
 func (a *admission) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.FsyncDir(cancel, in)
 }
 
 func (a *admission) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
-	if !a.admit(h) {
-		return 0, refused
+	if st := a.admit(h); !st.Ok() {
+		return 0, st
 	}
 	defer a.leave(h)
 	return a.fileSystem.GetXAttr(cancel, h, name, dest)
 }
 
 func (a *admission) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
-	if !a.admit(h) {
-		return 0, refused
+	if st := a.admit(h); !st.Ok() {
+		return 0, st
 	}
 	defer a.leave(h)
 	return a.fileSystem.ListXAttr(cancel, h, dest)
 }
 
 func (a *admission) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.SetXAttr(cancel, in, name, value)
 }
 
 func (a *admission) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	if !a.admit(h) {
-		return refused
+	if st := a.admit(h); !st.Ok() {
+		return st
 	}
 	defer a.leave(h)
 	return a.fileSystem.RemoveXAttr(cancel, h, name)
 }
 
 func (a *admission) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte, out *fuse.IoctlOut, outArg []byte) fuse.Status {
-	if !a.admit(&in.InHeader) {
-		return refused
+	if st := a.admit(&in.InHeader); !st.Ok() {
+		return st
 	}
 	defer a.leave(&in.InHeader)
 	return a.fileSystem.Ioctl(cancel, in, arg, out, outArg)

@@ -57,36 +57,36 @@ func TestAdmissionIsByUser(t *testing.T) {
 		t.Errorf("the kernel sends %d requests in the background, %d may hang", n, l.Requests)
 	}
 	l.Requests = 16
-	a := newAdmission(nil, l)
+	a := newAdmission(&fileSystem{}, l)
 	header := func(uid uint32) *fuse.InHeader {
 		h := &fuse.InHeader{}
 		h.Uid = uid
 		return h
 	}
 	for range l.Requests / 4 {
-		if !a.admit(header(1)) {
+		if !a.admit(header(1)).Ok() {
 			t.Fatal("a user's share is refused")
 		}
 	}
-	if a.admit(header(1)) {
+	if a.admit(header(1)).Ok() {
 		t.Error("a user has more than its share")
 	}
-	if !a.admit(header(2)) || !a.admit(header(0)) {
+	if !a.admit(header(2)).Ok() || !a.admit(header(0)).Ok() {
 		t.Error("others are refused")
 	}
 	a.leave(header(1))
-	if !a.admit(header(1)) {
+	if !a.admit(header(1)).Ok() {
 		t.Error("a request that has ended counts")
 	}
 }
 
 func BenchmarkAdmission(b *testing.B) {
-	a := newAdmission(nil, Limits{Requests: 4096})
+	a := newAdmission(&fileSystem{}, Limits{Requests: 4096})
 	b.RunParallel(func(pb *testing.PB) {
 		h := &fuse.InHeader{}
 		h.Uid = 1000
 		for pb.Next() {
-			if a.admit(h) {
+			if a.admit(h).Ok() {
 				a.leave(h)
 			}
 		}

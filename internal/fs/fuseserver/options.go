@@ -60,6 +60,8 @@ type Options struct {
 
 	// Health is the file system under the tree. nil: nobody looks after it.
 	Health *health.Store
+	// FailWhileHung answers requests with EIO while the file system under the tree hangs. Those that have begun wait for it.
+	FailWhileHung bool
 
 	// Log gets warnings. nil: slog.Default().
 	Log *slog.Logger

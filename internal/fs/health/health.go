@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 )
 
 const (
-	lookEvery     = 10 * time.Second
+	lookEvery     = 5 * time.Second
 	lookEverySick = time.Second
 )
 
@@ -35,12 +36,14 @@ type Store struct {
 	wake chan struct{}
 	quit chan struct{}
 
+	hangs atomic.Bool
+
 	mu   sync.Mutex
 	why  error // nil: it works
 	sick time.Time
 }
 
-// Watch looks at a file system until End: every 10 s, every second while it does not work, and when a call has failed.
+// Watch looks at a file system until End: every 5 s, every second while it does not work, and when a call has failed.
 func Watch(o Options) *Store {
 	s := &Store{opts: o, wake: make(chan struct{}, 1), quit: make(chan struct{})}
 	go s.run()
@@ -65,24 +68,25 @@ func (s *Store) run() {
 			next.Stop()
 			return
 		}
-		hangs := time.AfterFunc(s.opts.Limit, func() { s.found(fmt.Errorf("it has not answered for %v", s.opts.Limit)) })
+		late := time.AfterFunc(s.opts.Limit, func() { s.found(fmt.Errorf("it has not answered for %v", s.opts.Limit), true) })
 		err := s.opts.Look()
-		hangs.Stop()
+		late.Stop()
 		select {
 		case <-s.quit:
 			return
 		default:
-			s.found(err)
+			s.found(err, false)
 		}
 	}
 }
 
 // found records what a look has found.
-func (s *Store) found(err error) {
+func (s *Store) found(err error, hangs bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.why
 	s.why = err
+	s.hangs.Store(hangs)
 	switch {
 	case err != nil && (was == nil || was.Error() != err.Error()):
 		if was == nil {
@@ -108,6 +112,9 @@ func (s *Store) Err() error {
 	return fmt.Errorf("the file system of the data directory %s does not work: %w", s.opts.Dir, s.why)
 }
 
+// Hangs reports whether the file system does not answer.
+func (s *Store) Hangs() bool { return s != nil && s.hangs.Load() }
+
 // Answer returns what a client is told of an error of the file system: EIO in place of one that speaks of a lost
 // connection, which the client would think is the one to the daemon. The log has the true one.
 func (s *Store) Answer(err error) error {
@@ -118,12 +125,20 @@ func (s *Store) Answer(err error) error {
 		if more, now := s.pace.Log(err.Error()); now {
 			s.opts.Log.Warn("a call into the data directory's file system failed: the client gets EIO", "data", s.opts.Dir, "err", err, "more", more)
 		}
-		select {
-		case s.wake <- struct{}{}:
-		default: // it will look
-		}
+		s.Doubt()
 	}
 	return syscall.EIO
+}
+
+// Doubt has the watch look now.
+func (s *Store) Doubt() {
+	if s == nil {
+		return
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default: // it will look
+	}
 }
 
 // Lost reports whether an error says that a file system has lost its servers, or one of its descriptors with them.

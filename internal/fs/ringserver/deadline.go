@@ -105,6 +105,7 @@ func (r *ring) attend(now int64) {
 		r.poller.list(r)
 	}
 	if expired > 0 {
+		s.opts.Health.Doubt()
 		s.log.Warn("requests timed out: the data directory's file system does not answer",
 			"requests", expired, "deadline", s.opts.Deadline, "uid", r.cred.UID)
 	}

@@ -1,5 +1,5 @@
 // Package hosts runs tests on several hosts, which scripts/hosts makes on this machine: each has its own kv3fs daemon, and
-// all have their data on one GlusterFS volume.
+// all have their data on one GlusterFS volume or one CephFS.
 package hosts
 
 import (
@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -35,11 +36,12 @@ type Hosts struct {
 	env []string
 }
 
-// Up starts n hosts, whose volume has options (option=value, separated by spaces). They end with the test.
-func Up(t testing.TB, n int, options string, flags ...string) *Hosts {
+// Up starts n hosts on a store of scripts/hosts, with further flags of kv3fs serve. They end with the test. KV3FS_HOSTS_TESTS names
+// the stores that are tested.
+func Up(t testing.TB, store string, n int, flags ...string) *Hosts {
 	t.Helper()
-	if os.Getenv("KV3FS_HOSTS_TESTS") == "" {
-		t.Skip("make hosts-test runs this: it needs a GlusterFS")
+	if !slices.Contains(strings.Fields(os.Getenv("KV3FS_HOSTS_TESTS")), store) {
+		t.Skipf("make hosts-test runs this: it installs and starts %s", store)
 	}
 	daemontest.NeedRoot(t)
 	binary, err := daemontest.Binary()
@@ -51,7 +53,7 @@ func Up(t testing.TB, n int, options string, flags ...string) *Hosts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Hosts{t: t, env: append(os.Environ(), "KV3FS_HOSTS="+filepath.Join(dir, "hosts"), "KV3FS_HOSTS_VOLUME="+options, "KV3FS_BINARY="+binary)}
+	h := &Hosts{t: t, env: append(os.Environ(), "KV3FS_HOSTS="+filepath.Join(dir, "hosts"), "KV3FS_BINARY="+binary)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			logs, _ := filepath.Glob(filepath.Join(dir, "hosts/log/kv3fs-*"))
@@ -63,7 +65,7 @@ func Up(t testing.TB, n int, options string, flags ...string) *Hosts {
 		h.Do("down")
 		os.RemoveAll(dir)
 	})
-	h.Do(append([]string{"up", strconv.Itoa(n)}, flags...)...)
+	h.Do(append([]string{"up", "--store", store, strconv.Itoa(n)}, flags...)...)
 	return h
 }
 
