@@ -41,9 +41,10 @@ test: need-test ## everything CI runs: check, race, C library, real mounts, fuzz
 	scripts/test
 
 .PHONY: hosts-test
-hosts-test: need-test ## several hosts over a real GlusterFS, as root (about two minutes; make nightly has it, too)
-	@scripts/need hosts
-	KV3FS_HOSTS_TESTS=1 KV3FS_REQUIRE_MOUNTS=1 $(GO) test -count=1 -v -timeout 30m ./internal/test/hosts
+hosts-test: need-test ## several hosts over a real GlusterFS and a real CephFS, as root (some minutes; make nightly has it, too)
+	@scripts/need hosts gluster
+	@scripts/need hosts ceph
+	KV3FS_HOSTS_TESTS='gluster ceph' KV3FS_REQUIRE_MOUNTS=1 $(GO) test -count=1 -v -timeout 30m ./internal/test/hosts
 
 .PHONY: lint
 lint: need ## staticcheck and errcheck

@@ -3,6 +3,7 @@
 package hosts
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -142,6 +144,81 @@ func (h *Hosts) ring(stdin io.Reader, host int, what, path string, off int64, n 
 	return h.command(stdin, append(args, more...)...)
 }
 
+// Held is a file that a process on a host has registered with a ring.
+type Held struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	in    io.WriteCloser
+	out   *bufio.Reader
+	bytes int
+}
+
+// Hold registers a file with a ring of a host until End.
+func (h *Hosts) Hold(host int, path string, n int) *Held {
+	h.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	cmd := exec.Command("../../../scripts/hosts", "exec", strconv.Itoa(host), "env", ringVariable+"=hold", self, path, "0", strconv.Itoa(n))
+	cmd.Env, cmd.Stderr, cmd.WaitDelay = h.env, os.Stderr, 5*time.Second
+	in, err := cmd.StdinPipe()
+	out, bad := cmd.StdoutPipe()
+	if err := errors.Join(err, bad, cmd.Start()); err != nil {
+		h.t.Fatal(err)
+	}
+	d := &Held{h.t, cmd, in, bufio.NewReader(out), n}
+	h.t.Cleanup(d.End)
+	if b, err := d.Read(); err != nil || len(b) != n {
+		h.t.Fatalf("on host %d: hold %s: %d bytes, %v", host, path, len(b), err)
+	}
+	return d
+}
+
+// Read reads the file's first bytes through the ring.
+func (d *Held) Read() ([]byte, error) {
+	if _, err := io.WriteString(d.in, "read\n"); err != nil {
+		return nil, err
+	}
+	answer, err := d.out.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	if said := strings.TrimSpace(answer); said != "ok" {
+		return nil, errors.New(said)
+	}
+	b := make([]byte, d.bytes)
+	_, err = io.ReadFull(d.out, b)
+	return b, err
+}
+
+// End ends the process.
+func (d *Held) End() {
+	_ = d.in.Close()
+	_ = d.cmd.Wait() // a second time, too
+}
+
+// hold reads through a ring for each line of standard input.
+func hold(ctx context.Context, ring *usrbio.Ring, one usrbio.Request, iov *usrbio.Iov) error {
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		all := []usrbio.Request{one}
+		switch err := ring.Do(ctx, all); {
+		case err != nil:
+			return err
+		case all[0].Result < 0:
+			fmt.Println(syscall.Errno(-all[0].Result))
+		case all[0].Result != one.Bytes:
+			fmt.Println("short:", all[0].Result)
+		default:
+			fmt.Println("ok")
+			if _, err := os.Stdout.Write(iov.Bytes()[:one.Bytes]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Main is a package's TestMain: in a process that RingRead, RingWrite or Watch has started on a host, it does what that wants.
 func Main(m *testing.M) int {
 	what := os.Getenv(ringVariable)
@@ -229,7 +306,11 @@ func throughRing(what string, args []string) (err error) {
 			return err
 		}
 	}
-	all := []usrbio.Request{{File: file, FileOffset: off, Iov: iov, Bytes: int64(n)}}
+	one := usrbio.Request{File: file, FileOffset: off, Iov: iov, Bytes: int64(n)}
+	if what == "hold" {
+		return hold(context.Background(), ring, one, iov)
+	}
+	all := []usrbio.Request{one}
 	if err := ring.Do(ctx, all); err != nil {
 		return err
 	}

@@ -56,8 +56,25 @@ func TestDownRemovesOnlyItsOwn(t *testing.T) {
 }
 
 // One volume with GlusterFS's defaults serves all of these. docs/hosts.md has what they show.
-func TestHosts(t *testing.T) {
-	h := Up(t, 3, "")
+func TestGlusterFS(t *testing.T) {
+	h := Up(t, "gluster", 3, "--deadline", "2s")
+	seeEachOther(t, h)
+	t.Run("F: bricks", func(t *testing.T) { bricks(t, h) })
+	t.Run("hosts come back", func(t *testing.T) { comeBack(t, h) })
+}
+
+// The same over CephFS through ceph-fuse.
+func TestCephFS(t *testing.T) {
+	h := Up(t, "ceph", 3, "--deadline", "2s")
+	seeEachOther(t, h)
+	for _, server := range []string{"mds", "osd"} {
+		t.Run("without the "+server, func(t *testing.T) { without(t, h, server) })
+	}
+	t.Run("hosts come back", func(t *testing.T) { comeBack(t, h) })
+}
+
+// seeEachOther is what hosts see of each other's files.
+func seeEachOther(t *testing.T, h *Hosts) {
 
 	// A, B: a ring write is complete when every host reads it, though each has read, and so might have cached, what was there.
 	t.Run("A: ring writes", func(t *testing.T) {
@@ -170,43 +187,104 @@ func TestHosts(t *testing.T) {
 		took := eventually(t, "the file is gone on host 2", func() bool { _, err := h.Run(2, "stat "+path); return err != nil })
 		t.Logf("after %v", took.Round(time.Millisecond))
 	})
+}
 
-	// F: one brick of three dies, and nobody notices. The second one takes the volume away: errors in bounded time, and
-	// the daemon goes on when they are back.
-	t.Run("F: bricks", func(t *testing.T) {
-		path := Mount + "/bricks"
-		h.Must(1, "echo text >"+path)
-		h.Do("brick", "kill", "1")
-		eventually(t, "host 2 reads with one brick away", func() bool { got, _ := h.Run(2, "cat "+path); return got == "text\n" })
-		h.Must(1, "echo more >>"+path)
-		h.Do("brick", "kill", "2")
-		took := eventually(t, "the volume is away", func() bool { _, err := h.Run(1, "timeout 30 cat "+path+" "+Mount+"/missing"); return err != nil })
-		_, err := h.Run(1, "timeout 30 sh -c 'echo more >"+Mount+"/away'")
-		if err == nil {
-			t.Error("a file was made with one brick of three")
-		}
-		t.Logf("after %v: %v", took.Round(time.Millisecond), err)
-		if err != nil && strings.Contains(err.Error(), "Transport endpoint is not connected") {
-			t.Run("EIO", func(t *testing.T) {
-				t.Skip("issue 17: with two bricks of three away, calls fail with ENOTCONN, which looks like a dead daemon, and not with EIO")
-			})
-		}
-		h.Do("heal")
-		eventually(t, "the volume is back", func() bool { got, _ := h.Run(3, "cat "+path); return got == "text\nmore\n" })
+// sick waits until host n says that its file system does not work, and why.
+func sick(t *testing.T, h *Hosts, n int, why string) {
+	t.Helper()
+	eventually(t, fmt.Sprint("host ", n, " says that it is not ready"), func() bool {
+		said, _ := h.Run(n, "timeout 30 curl -s http://127.0.0.1:18000/readyz")
+		return strings.Contains(said, "does not work") && strings.Contains(said, why)
 	})
+}
 
-	// A host without power, a paused one and one that is cut off come back with what others have written meanwhile.
-	t.Run("hosts come back", func(t *testing.T) {
-		h.Do("kill", "1")
-		h.Must(2, "echo second >"+Mount+"/meanwhile")
-		h.Do("heal")
-		eventually(t, "host 1 has it", func() bool { got, _ := h.Run(1, "cat "+Mount+"/meanwhile"); return got == "second\n" })
-		h.Do("stop", "3")
-		h.Do("cut", "2")
-		h.Must(1, "echo first >"+Mount+"/meanwhile")
-		h.Do("heal")
-		for host := 2; host <= 3; host++ {
-			eventually(t, fmt.Sprint("host ", host, " has it"), func() bool { got, _ := h.Run(host, "timeout 60 cat "+Mount+"/meanwhile"); return got == "first\n" })
-		}
+// well waits until host n says that it is ready again.
+func well(t *testing.T, h *Hosts, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprint("host ", n, " says that it is ready"), func() bool {
+		said, _ := h.Run(n, "timeout 30 curl -s http://127.0.0.1:18000/readyz")
+		return strings.Contains(said, "ready") && !strings.Contains(said, "work")
 	})
+}
+
+// onlyEIO has a host use the mount in many ways, and wants EIO of each.
+func onlyEIO(t *testing.T, h *Hosts, n int, path string) {
+	t.Helper()
+	for _, command := range []string{
+		"stat " + Mount, "ls " + Mount, "cat " + path, "echo more >>" + path, "echo new >" + path + ".new", "mkdir " + path + ".dir",
+		"rm " + path, "mv " + path + " " + path + ".moved", "truncate -s 1 " + path, "cat " + Mount + "/missing",
+	} {
+		_, err := h.Run(n, "timeout 60 sh -c '"+command+"'")
+		if err == nil || !strings.Contains(err.Error(), "Input/output error") {
+			t.Errorf("host %d: %s: %v, want an input/output error", n, command, err)
+		}
+	}
+}
+
+// F: one brick of three dies, and nobody notices. The second one takes the volume away: EIO for clients, who must not take
+// the daemon for dead, and the truth in readiness and log. The daemon goes on when they are back, with what clients had open.
+func bricks(t *testing.T, h *Hosts) {
+	path := Mount + "/bricks"
+	h.Must(1, "yes | head -c 65536 >"+path)
+	h.Do("server", "kill", "1")
+	eventually(t, "host 2 reads with one brick away", func() bool { got, _ := h.Run(2, "head -c 2 "+path); return got == "y\n" })
+	h.RingWrite(1, path, 0, bytes.Repeat([]byte("m"), 65536))
+	held := h.Hold(2, path, 65536)
+	h.Do("server", "kill", "2")
+	sick(t, h, 1, "transport endpoint is not connected")
+	sick(t, h, 2, "transport endpoint is not connected")
+	onlyEIO(t, h, 1, path)
+	if _, err := held.Read(); err == nil || !strings.Contains(err.Error(), "input/output error") {
+		t.Errorf("a ring's read without a quorum: %v", err)
+	}
+	if got := h.Must(1, "ls -d "+Mount+"/3fs-virt 2>&1; pgrep -c kv3fs"); !strings.Contains(got, "1") {
+		t.Errorf("host 1's daemon: %s", got)
+	}
+	h.Do("heal")
+	well(t, h, 1)
+	well(t, h, 2)
+	eventually(t, "the volume is back", func() bool { got, _ := h.Run(3, "head -c 2 "+path); return got == "mm" })
+	eventually(t, "what a client had registered can be read again", func() bool {
+		got, err := held.Read()
+		return err == nil && bytes.Equal(got, bytes.Repeat([]byte("m"), 65536))
+	})
+	held.End()
+}
+
+// without is a CephFS whose only server of a kind has died: it hangs, and what hangs is answered in bounded time.
+func without(t *testing.T, h *Hosts, server string) {
+	path := Mount + "/without-" + server
+	h.Must(1, "yes | head -c 65536 >"+path)
+	held := h.Hold(1, path, 65536)
+	h.Do("server", "kill", server)
+	if server == "mds" {
+		sick(t, h, 1, "has not answered")
+		onlyEIO(t, h, 1, path)
+	} else if _, err := held.Read(); err == nil || !strings.Contains(err.Error(), "timed out") {
+		t.Errorf("a ring's read without the OSD: %v", err) // names go on
+	}
+	h.Do("heal")
+	well(t, h, 1)
+	eventually(t, "what a client had registered can be read again", func() bool {
+		got, err := held.Read()
+		return err == nil && len(got) == 65536 && got[0] == 'y'
+	})
+	held.End()
+	eventually(t, "host 2 has it", func() bool { got, _ := h.Run(2, "timeout 60 head -c 2 "+path); return got == "y\n" })
+}
+
+// Hosts without power, paused and cut off come back with what others have written meanwhile.
+func comeBack(t *testing.T, h *Hosts) {
+	h.Do("kill", "1")
+	eventually(t, "host 2 goes on", func() bool { _, err := h.Run(2, "timeout 60 sh -c 'echo second >"+Mount+"/meanwhile'"); return err == nil })
+	h.Do("heal")
+	eventually(t, "host 1 has it", func() bool { got, _ := h.Run(1, "timeout 60 cat "+Mount+"/meanwhile"); return got == "second\n" })
+	h.Do("stop", "3")
+	h.Do("cut", "2")
+	eventually(t, "host 1 goes on", func() bool { _, err := h.Run(1, "timeout 60 sh -c 'echo first >"+Mount+"/meanwhile'"); return err == nil })
+	h.Do("heal")
+	for host := 2; host <= 3; host++ {
+		eventually(t, fmt.Sprint("host ", host, " has it"), func() bool { got, _ := h.Run(host, "timeout 60 cat "+Mount+"/meanwhile"); return got == "first\n" })
+		well(t, h, host)
+	}
 }
