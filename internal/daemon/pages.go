@@ -126,7 +126,7 @@ func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles, m
 	registry.MustRegister(more...)
 	o := httpserver.Options{
 		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: registry, Log: p.Log, Times: p.Index.WithDefaults(),
-		Probe: p.health.Err,
+		Health: p.health.Err,
 	}
 	var d *httpserver.Server
 	if p.Cluster != nil {

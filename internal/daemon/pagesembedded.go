@@ -57,12 +57,7 @@ func (s *pageService) startEmbedded(ctx context.Context, at pagesPlace, p Pages,
 		endFiles()
 		return errors.Join(x.Close(), right.end())
 	}
-	o.Probe = func() error {
-		if err := p.health.Err(); err != nil {
-			return err
-		}
-		return probe(filepath.Join(dir, "probe"))
-	}
+	o.Probe = func() error { return probe(filepath.Join(dir, "probe")) }
 	d := httpserver.New(x, o)
 	if right != nil {
 		d.Switch(httpserver.Source{Index: x, Valid: right.valid})

@@ -15,7 +15,7 @@ import (
 // healthz answers that the process is alive and serves HTTP.
 func (s *Server) healthz(w http.ResponseWriter) { send(w, http.StatusOK, []byte(`{"status":"ok"}`)) }
 
-// readyz answers whether the index is open and can write, be it on another host.
+// readyz answers whether the data directory works, and whether the index is open and can write, be it on another host.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
@@ -27,6 +27,11 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) ready(ctx context.Context, forwarded bool) error {
+	if s.health != nil {
+		if err := s.health(); err != nil {
+			return err
+		}
+	}
 	source := s.source.Load()
 	if source.Leader != nil && !forwarded {
 		return s.leaderReady(ctx, source)

@@ -28,6 +28,8 @@ type Options struct {
 	// Probe reports whether the disk under the index takes writes; nil: readiness does
 	// not depend on the disk.
 	Probe func() error
+	// Health returns what is wrong with the data directory, without waiting for it. nil: nothing ever is.
+	Health func() error
 	// Times bound how old an answer may be when it is sent; zero: any age.
 	Times pageservice.Options
 	// Store says where the index is kept, and who leads; nil: in this process, alone.
@@ -43,6 +45,7 @@ type Server struct {
 	limits  Limits
 	token   token
 	probe   func() error
+	health  func() error
 	times   pageservice.Options
 	clock   func() time.Duration // see host.SinceBoot
 	store   func(context.Context) StoreState
@@ -70,7 +73,7 @@ func New(x *index.Index, o Options) *Server {
 	}
 	s := &Server{
 		limits: o.Limits.WithDefaults(), token: newToken(o.Token),
-		probe: o.Probe, times: o.Times, clock: host.SinceBoot, store: o.Store, log: o.Log, routes: newRoutes(),
+		probe: o.Probe, health: o.Health, times: o.Times, clock: host.SinceBoot, store: o.Store, log: o.Log, routes: newRoutes(),
 	}
 	for _, host := range o.Hosts {
 		s.hosts = append(s.hosts, strings.ToLower(strings.TrimSuffix(host, ".")))

@@ -276,12 +276,18 @@ func without(t *testing.T, h *Hosts, server string) {
 // Hosts without power, paused and cut off come back with what others have written meanwhile.
 func comeBack(t *testing.T, h *Hosts) {
 	h.Do("kill", "1")
-	eventually(t, "host 2 goes on", func() bool { _, err := h.Run(2, "timeout 60 sh -c 'echo second >"+Mount+"/meanwhile'"); return err == nil })
+	eventually(t, "host 2 goes on", func() bool {
+		_, err := h.Run(2, "timeout 60 sh -c 'echo second >"+Mount+"/meanwhile'")
+		return err == nil
+	})
 	h.Do("heal")
 	eventually(t, "host 1 has it", func() bool { got, _ := h.Run(1, "timeout 60 cat "+Mount+"/meanwhile"); return got == "second\n" })
 	h.Do("stop", "3")
 	h.Do("cut", "2")
-	eventually(t, "host 1 goes on", func() bool { _, err := h.Run(1, "timeout 60 sh -c 'echo first >"+Mount+"/meanwhile'"); return err == nil })
+	eventually(t, "host 1 goes on", func() bool {
+		_, err := h.Run(1, "timeout 60 sh -c 'echo first >"+Mount+"/meanwhile'")
+		return err == nil
+	})
 	h.Do("heal")
 	for host := 2; host <= 3; host++ {
 		eventually(t, fmt.Sprint("host ", host, " has it"), func() bool { got, _ := h.Run(host, "timeout 60 cat "+Mount+"/meanwhile"); return got == "first\n" })
