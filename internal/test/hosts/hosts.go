@@ -35,6 +35,7 @@ const (
 // Hosts are hosts 1 to N.
 type Hosts struct {
 	t   testing.TB
+	dir string
 	env []string
 }
 
@@ -55,7 +56,7 @@ func Up(t testing.TB, store string, n int, flags ...string) *Hosts {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &Hosts{t: t, env: append(os.Environ(), "KV3FS_HOSTS="+filepath.Join(dir, "hosts"), "KV3FS_BINARY="+binary)}
+	h := &Hosts{t: t, dir: filepath.Join(dir, "hosts"), env: append(os.Environ(), "KV3FS_HOSTS="+filepath.Join(dir, "hosts"), "KV3FS_BINARY="+binary)}
 	t.Cleanup(func() {
 		if t.Failed() {
 			logs, _ := filepath.Glob(filepath.Join(dir, "hosts/log/kv3fs-*"))
@@ -112,6 +113,15 @@ func (h *Hosts) Must(host int, command string) string {
 		h.t.Fatalf("on host %d: %s: %v", host, command, err)
 	}
 	return out
+}
+
+// Log returns what a host's daemons have logged.
+func (h *Hosts) Log(host int) string {
+	text, err := os.ReadFile(filepath.Join(h.dir, "log", fmt.Sprint("kv3fs-", host)))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return string(text)
 }
 
 // ringVariable makes a test binary do one thing through a ring, see Main.

@@ -189,22 +189,49 @@ func seeEachOther(t *testing.T, h *Hosts) {
 	})
 }
 
-// sick waits until host n says that its file system does not work, and why.
+// sick waits until host n logs that its file system does not work, and why, and host 1, the only one with a page service, until it
+// says so in readiness.
 func sick(t *testing.T, h *Hosts, n int, why string) {
 	t.Helper()
-	eventually(t, fmt.Sprint("host ", n, " says that it is not ready"), func() bool {
-		said, _ := h.Run(n, "timeout 30 curl -s http://127.0.0.1:18000/readyz")
-		return strings.Contains(said, "does not work") && strings.Contains(said, why)
+	eventually(t, fmt.Sprint("host ", n, " says that its file system does not work"), func() bool {
+		if n == 1 {
+			said, _ := h.Run(n, "timeout 30 curl -s http://127.0.0.1:18000/readyz")
+			if !strings.Contains(said, "does not work") || !strings.Contains(said, why) {
+				return false
+			}
+		}
+		_, last := isSick(h, n)
+		return strings.Contains(last, why)
 	})
 }
 
-// well waits until host n says that it is ready again.
+// well waits until host n says that its file system works again.
 func well(t *testing.T, h *Hosts, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprint("host ", n, " says that it is ready"), func() bool {
-		said, _ := h.Run(n, "timeout 30 curl -s http://127.0.0.1:18000/readyz")
-		return strings.Contains(said, "ready") && !strings.Contains(said, "work")
+	eventually(t, fmt.Sprint("host ", n, " says that its file system works"), func() bool {
+		if n == 1 {
+			said, _ := h.Run(n, "timeout 30 curl -s http://127.0.0.1:18000/readyz")
+			if !strings.Contains(said, `"ready"`) {
+				return false
+			}
+		}
+		is, _ := isSick(h, n)
+		return !is
 	})
+}
+
+// isSick reports whether host n has logged that its file system does not work, and not since that it works. last is the last
+// such line.
+func isSick(h *Hosts, n int) (is bool, last string) {
+	for line := range strings.Lines(h.Log(n)) {
+		switch {
+		case strings.Contains(line, "file system does not work"):
+			is, last = true, line
+		case strings.Contains(line, "file system works again"), strings.Contains(line, "kv3fs: serving"):
+			is = false
+		}
+	}
+	return is, last
 }
 
 // onlyEIO has a host use the mount in many ways, and wants EIO of each.
