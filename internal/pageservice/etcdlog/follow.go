@@ -3,7 +3,6 @@ package etcdlog
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -24,8 +23,7 @@ type follower struct {
 	base     *reference // the snapshot with which it began
 	refs     snapshots  // as seen last
 
-	most    mark // the last batch that this host has ever applied
-	rewound int  // how often in a row the head was before it
+	most mark // the last batch that this host has applied, whatever was read since
 }
 
 func newFollower(l *Log) *follower { return &follower{Log: l} }
@@ -156,85 +154,103 @@ func (l *Log) resign(term *cluster.Term) {
 	}
 }
 
-// catchUp applies everything up to the head that it reads.
+// catchUp applies everything up to the head that it reads. A log that is to begin anew need not be readable.
 func (f *follower) catchUp(ctx context.Context) (view, error) {
 	v, err := f.view(ctx)
 	if err != nil {
 		return v, err
 	}
 	f.setState(func(s *State) { s.Head = v.head.Index })
+	over, err := f.startedOver(ctx, v)
+	if err != nil {
+		return v, err
+	}
 	f.refs = v.refs
+	if f.blank && over && f.position.index == v.head.Index {
+		return v, nil
+	}
+	f.loaded = f.loaded && !f.blank
+	f.blank = false
+	if !over && v.head.Index < f.most.Index && v.head.Cluster == f.most.Cluster {
+		return v, f.shorter(v, f.most) // what was applied may be right nevertheless
+	}
+	if err = f.read(ctx, v); err == nil {
+		return v, nil
+	}
+	if errors.Is(err, pageservice.ErrCorrupt) {
+		f.loaded = false
+		if over && !errors.Is(err, ErrNewer) {
+			f.o.Logger.Warn("page log: it begins anew", "err", err)
+			f.owner.Reset()
+			f.position = position{index: v.head.Index, chain: v.head.Chain, at: map[uint64]mile{}}
+			f.loaded, f.blank, f.base = true, true, nil
+			return v, nil
+		}
+	}
+	return v, err
+}
+
+// read applies everything up to the head of a view.
+func (f *follower) read(ctx context.Context, v view) error {
+	if f.loaded && v.head.Index < f.position.index {
+		f.loaded = false // of an earlier life of the cluster
+	}
 	if !f.loaded {
-		if err := f.begin(ctx, v); err != nil {
-			return v, err
+		if err := f.load(ctx, v); err != nil {
+			return err
 		}
 	}
 	if err := f.compare(); err != nil {
-		f.loaded = false
-		return v, err
+		return err
 	}
-	if v.head.Index < f.position.index {
-		if f.rewound++; f.rewound > 2 {
-			f.loaded = false
-		}
-		return v, fmt.Errorf("etcd says that the log ends with batch %d, and this host has applied %d: a member is behind, or etcd was restored", v.head.Index, f.position.index)
-	}
-	f.rewound = 0
 	for f.position.index < v.head.Index {
 		values, err := f.fetch(ctx, f.position.index+1, v.head.Index)
 		for _, value := range values {
 			if ctx.Err() != nil {
-				return v, ctx.Err()
+				return ctx.Err()
 			}
 			if err := f.apply(value); err != nil {
-				f.loaded = false
-				return v, err
+				return err
 			}
 		}
 		if errors.Is(err, errGap) {
 			f.loaded = false
 		}
 		if err != nil {
-			return v, err
+			return err
 		}
 	}
 	if v.head.Index > 0 && !f.position.unknown && f.position.chain != v.head.Chain {
-		f.loaded = false
-		return v, damaged("%s names another batch %d than the one that this host has applied", f.keys.head(), v.head.Index)
+		return damaged("%s names another batch %d than the one that this host has applied", f.keys.head(), v.head.Index)
 	}
-	if f.position.index > f.most.Index && !f.position.unknown {
-		f.most.Index, f.most.Chain = f.position.index, f.position.chain
+	if !f.position.unknown {
+		f.most.Cluster, f.most.Index, f.most.Chain = v.head.Cluster, f.position.index, f.position.chain
 	}
-	return v, nil
+	return nil
 }
 
-// begin loads the state. A log that is to begin anew need not be readable.
-func (f *follower) begin(ctx context.Context, v view) error {
-	f.blank = false
-	over, err := f.startedOver(ctx, v)
-	if err != nil {
-		return err
-	}
-	err = f.load(ctx, v)
-	if err != nil && over && errors.Is(err, pageservice.ErrCorrupt) && !errors.Is(err, ErrNewer) {
-		f.o.Logger.Warn("page log: it begins anew", "err", err)
-		f.position = position{index: v.head.Index, chain: v.head.Chain, at: map[uint64]mile{}}
-		f.loaded, f.blank, f.base = true, true, nil
-		return nil
-	}
-	return err
+// shorter returns the error for a log that has been longer.
+func (f *follower) shorter(v view, m mark) error {
+	return damaged("the log in etcd (%s) ends with batch %d, and it had got to %d: %s", f.keys.prefix, v.head.Index, m.Index, restored)
 }
+
+// restored says what has happened if the log is not what it was, and what to do.
+const restored = "a member of etcd is behind, or etcd was restored from an old backup, or emptied: restore a newer one; --pages-start-over begins anew and forgets all keys"
 
 // startedOver reports whether the log is that of a cluster which an operator has ended.
 func (f *follower) startedOver(ctx context.Context, v view) (bool, error) {
 	if v.head.Index == 0 || v.head.Cluster == f.cluster.ID() {
 		return false, nil
 	}
-	// Another host may have been told since this one has started.
-	once, cancel := f.call(ctx)
-	defer cancel()
-	if err := f.cluster.Identify(once, f.o.DataID, true); err != nil {
+	if err := f.identify(ctx); err != nil {
 		return false, err
 	}
 	return v.head.Cluster != f.cluster.ID(), nil
+}
+
+// identify finds out which cluster this is: another host may have been told to start over.
+func (f *follower) identify(ctx context.Context) error {
+	once, cancel := f.call(ctx)
+	defer cancel()
+	return f.cluster.Identify(once, f.o.DataID, true)
 }

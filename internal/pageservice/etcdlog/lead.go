@@ -19,9 +19,19 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 		if err := errors.Join(term.Reason(), ctx.Err()); err != nil {
 			return nil, fmt.Errorf("elected, but not for long enough: %w", err)
 		}
-		v, err := f.catchUp(ctx)
-		if errors.Is(err, pageservice.ErrCorrupt) {
+		err := f.identify(ctx)
+		var v view
+		if err == nil {
+			v, err = f.catchUp(ctx)
+		}
+		if errors.Is(err, cluster.ErrEmptied) || errors.Is(err, cluster.ErrOtherCluster) {
 			return nil, err
+		}
+		if errors.Is(err, pageservice.ErrCorrupt) {
+			if fresh, unread := f.isNewest(ctx, v); unread == nil && fresh {
+				return nil, err
+			}
+			continue
 		}
 		if err != nil {
 			continue // members may be behind, or etcd without a leader
@@ -84,16 +94,12 @@ func (f *follower) admit(ctx context.Context, v view) (missing string, start uin
 	if err != nil {
 		return "", 0, err
 	}
-	if f.most.Index > m.Index {
-		m = f.most
-	}
 	over := v.head.Index > 0 && v.head.Cluster != f.cluster.ID() || v.head.Index == 0 && m.Index > 0 && m.Cluster != f.cluster.ID()
 	if over {
-		return f.keys.prefix + ": an operator has decided to begin anew", max(v.head.Index, m.Index), nil
+		return f.keys.prefix + ": an operator has decided to begin anew", max(v.head.Index, m.Index, f.most.Index), nil
 	}
-	const cure = "etcd was restored from an old backup, or emptied: restore a newer one; --pages-start-over begins anew and forgets all keys"
 	if v.head.Index < m.Index {
-		return "", 0, damaged("the log in etcd (%s) ends with batch %d, and it had got to %d: %s", f.keys.prefix, v.head.Index, m.Index, cure)
+		return "", 0, f.shorter(v, m)
 	}
 	if m.Index == 0 || m.Index < v.first() {
 		return "", v.head.Index, nil
@@ -103,7 +109,7 @@ func (f *follower) admit(ctx context.Context, v view) (missing string, start uin
 		return "", 0, err
 	}
 	if len(answer.Kvs) == 1 && !bytes.HasSuffix(answer.Kvs[0].Value, m.Chain[:]) {
-		return "", 0, damaged("the log in etcd (%s) has another batch %d than this cluster has written: %s", f.keys.prefix, m.Index, cure)
+		return "", 0, damaged("the log in etcd (%s) has another batch %d than this cluster has written: %s", f.keys.prefix, m.Index, restored)
 	}
 	return "", v.head.Index, nil
 }
