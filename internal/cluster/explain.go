@@ -16,7 +16,19 @@ func codeOf(err error) codes.Code {
 	if errors.As(err, &e) {
 		return e.Code()
 	}
+	var s interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &s) && s.GRPCStatus().Code() == codes.Unknown && passing[s.GRPCStatus().Message()] {
+		return codes.Unavailable
+	}
 	return status.Code(err)
+}
+
+// passing are the errors of a member in trouble that etcd 3.4 passes on without a code of its own.
+var passing = map[string]bool{
+	context.DeadlineExceeded.Error(): true,
+	context.Canceled.Error():         true,
+	"raft: stopped":                  true,
+	"raft proposal dropped":          true,
 }
 
 // transient reports whether a request that failed so may succeed when it is sent again.
