@@ -9,5 +9,7 @@
 //     the clock (porcupine);
 //   - a page has the bytes of the key for which it was located (checked while it is read).
 //
+// TestManyHosts has three machines in network namespaces, each with an etcd member, for this.
+//
 // A request that was not answered may have been executed at any later time, or never.
 package pagehistory
