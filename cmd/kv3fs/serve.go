@@ -206,6 +206,9 @@ func (c *serveCmd) pageService(log *slog.Logger) (daemon.Pages, error) {
 		}
 		return daemon.Pages{}, nil
 	}
+	if len(c.PagesFiles) > 0 && c.Pages.Store != httpserver.Embedded {
+		return daemon.Pages{}, bad("pages-files", "page files cannot go yet while the page index is in etcd, which other hosts use: leave it out")
+	}
 	p, err := c.Pages.config("pages-", listen, c.TP, stopLimit, log)
 	p.Optional = len(c.PagesListen) == 0
 	for _, d := range c.PagesFiles {

@@ -216,6 +216,7 @@ func (r *replica) run(ctx context.Context, c *cluster.Cluster) {
 // serve follows and leads with a connection to etcd.
 func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
 	r.cluster.Store(c)
+	r.setWhy(nil)
 	var around sync.WaitGroup
 	defer around.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -235,7 +236,7 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	l := etcdlog.New(c, etcdlog.Options{Dir: sharedPages(r.at.data), DataID: r.dataID, Logger: r.log})
 	r.etcd.Store(l)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Start returns then
-	x, err := index.Open(l, index.Options{Options: r.p.Index, Logger: r.log})
+	x, err := index.Open(l, index.Options{Options: r.p.Index, Logger: r.log, Handover: c.LeaseTTL()})
 	if !stop() && err == nil {
 		return x.Close()
 	}

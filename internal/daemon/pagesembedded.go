@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 	"github.com/kv3fs/kv3fs/internal/pageservice/index"
@@ -30,8 +31,8 @@ func (s *pageService) startEmbedded(ctx context.Context, at pagesPlace, p Pages,
 		return nil, err
 	}
 	if owner.Store != "" && owner.Store != httpserver.Embedded {
-		return nil, fmt.Errorf("the page index of data directory %s is in %s: give that with --pages-store; or, to give it up for good, stop all kv3fs and all engines that use the directory and remove %s",
-			at.data, owner.Store, filepath.Join(sharedPages(at.data), ownerName))
+		return nil, fmt.Errorf("the page index of data directory %s is in %s: give that with --pages-store; or, to give it up for good, stop all kv3fs and all engines that use the directory, and remove %s and every %s, since others may have got their pages meanwhile",
+			at.data, owner.Store, filepath.Join(sharedPages(at.data), ownerName), filepath.Join(at.data, tree.StateName, hostsDir, "*", pagesDir))
 	}
 	dir := filepath.Join(at.host, pagesDir)
 	var log pageservice.Log = journal.New(dir, journal.Options{Logger: p.Log})

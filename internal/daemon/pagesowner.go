@@ -95,8 +95,16 @@ func (o pagesOwner) distrust(data, me string) string {
 		return "the page service of host " + o.Host + " has been used since"
 	}
 	// A version that noted nothing may have run on other hosts.
-	others, _ := filepath.Glob(filepath.Join(data, tree.StateName, hostsDir, "*", pagesDir))
-	for _, dir := range others {
+	all := filepath.Join(data, tree.StateName, hostsDir)
+	hosts, err := os.ReadDir(all)
+	if err != nil {
+		return "the page service of another host may have been used since: " + err.Error()
+	}
+	for _, h := range hosts {
+		dir := filepath.Join(all, h.Name(), pagesDir)
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if id, err := readHostID(filepath.Dir(dir)); err != nil || id.Identity != me {
 			return "the page service of another host may have been used since: there is " + dir
 		}

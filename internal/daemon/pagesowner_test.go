@@ -116,6 +116,18 @@ func TestTwoHostsWithoutEtcd(t *testing.T) {
 	}
 }
 
+// TestUnknownOwner: where no host has noted whose index was used last, another host's index makes one's own doubtful, whatever the
+// data directory is called.
+func TestUnknownOwner(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "of[1]*")
+	if err := os.MkdirAll(filepath.Join(data, tree.StateName, hostsDir, "other", pagesDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if cause := (pagesOwner{}).distrust(data, "mine"); !strings.Contains(cause, "another host") {
+		t.Errorf("want a cause: %q", cause)
+	}
+}
+
 // await waits until something holds.
 func await(t *testing.T, what string, holds func() bool) {
 	t.Helper()

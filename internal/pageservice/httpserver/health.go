@@ -27,7 +27,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) ready(ctx context.Context, forwarded bool) error {
-	if s.health != nil {
+	if s.health != nil && !forwarded { // the other host has looked at its own
 		if err := s.health(); err != nil {
 			return err
 		}
