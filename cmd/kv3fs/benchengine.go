@@ -55,7 +55,7 @@ type benchEngineCmd struct {
 	// Arguments for a cold node, from the process that starts it.
 	ColdReport string `hidden:""`
 	// Node is the number of that cold node.
-	Node uint64 `hidden:""`
+	Node uint64 `hidden:"" range:"0.."`
 	// HandOver is where the report goes of a host that is not cold.
 	HandOver string `hidden:""`
 }

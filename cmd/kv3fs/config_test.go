@@ -202,7 +202,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// README promises that every flag of the two daemons but --check is a variable and a key.
+// README promises that every flag of the two daemons but --check and --pages-start-over is a variable and a key.
 func TestEveryFlagIsAVariableAndAKey(t *testing.T) {
 	seen := 0
 	for _, leaf := range grammar(t).Model.Leaves(false) {
@@ -211,7 +211,7 @@ func TestEveryFlagIsAVariableAndAKey(t *testing.T) {
 		}
 		for _, flag := range leaf.Flags {
 			switch flag.Name {
-			case "help", "version", "check":
+			case "help", "version", "check", "pages-start-over", "start-over": // the last is for one start only
 				continue
 			}
 			seen++
@@ -236,13 +236,15 @@ var accepted = regexp.MustCompile(strings.Join([]string{
 	`^serve (attr|entry|negative|symlink)-timeout 0s?$`, // the kernel caches nothing
 	`^replay speed 0$`, `^bench engine speed 0$`, // as fast as possible
 	`^bench engine latency 0s?$`, `^plan overhead 0s?$`, // none
-	`^plan hit 0$`,                           // nothing is in the store
-	`^trace generate (seed|think-time) 0s?$`, // a seed like others; no pause
-	`^bench engine seed 99999999999999999$`,  // a seed like others
-	`^pages forget-rank rank 0$`,             // ranks count from 0
-	`^keep scan-rate 0$`,                     // as fast as possible
-	`^du depth 0$`,                           // the directory alone
-	`^(ls|stat|evict) (min|max)-uses 0$`,     // used never
+	`^plan hit 0$`,                                  // nothing is in the store
+	`^trace generate (seed|think-time) 0s?$`,        // a seed like others; no pause
+	`^bench (engine|hosts) seed 99999999999999999$`, // a seed like others
+	`^bench engine node (0|99999999999999999)$`,     // a node like others
+	`^(serve pages-|pages serve )free 0$`,           // no pages are kept free
+	`^pages forget-rank rank 0$`,                    // ranks count from 0
+	`^keep scan-rate 0$`,                            // as fast as possible
+	`^du depth 0$`,                                  // the directory alone
+	`^(ls|stat|evict) (min|max)-uses 0$`,            // used never
 	`^(replay max-blocks|replay requests|plan capacity|trace generate seed|bench engine max-requests) 99999999999999999$`, // no bound
 	`^serve (pages-)?(lease|hold|reserve|quarantine) `,                                                                    // below
 }, "|"))

@@ -136,7 +136,9 @@ func (l *leader) commit(writes []*queue.Write) error {
 		for _, rec := range kept {
 			group = appendFrame(group, rec)
 		}
-		if whole := l.rewriter.whole; err == nil && whole > l.head.Whole {
+		if err != nil {
+			l.endRewriting() // it has gone past records that it did not return
+		} else if whole := l.rewriter.whole; whole > l.head.Whole {
 			dropped = n
 			before := change
 			change = func(h *head) { before(h); h.Whole = whole }
@@ -152,8 +154,7 @@ func (l *leader) commit(writes []*queue.Write) error {
 	l.report(err)
 	switch {
 	case err != nil:
-		l.rewriter.close() // what was kept is not in the log
-		l.rewriter = nil
+		l.endRewriting() // what was kept is not in the log
 		if errors.Is(err, pageservice.ErrDemoted) {
 			l.demote(err)
 		}
@@ -164,6 +165,12 @@ func (l *leader) commit(writes []*queue.Write) error {
 	l.progress.bytes -= dropped
 	l.progress.forgetting = false
 	return nil
+}
+
+// endRewriting has compaction begin again with the oldest record.
+func (l *leader) endRewriting() {
+	l.rewriter.close()
+	l.rewriter = nil
 }
 
 // appendGroup appends a group in as many batches as it needs; change and more go with the last.

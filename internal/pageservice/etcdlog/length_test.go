@@ -31,6 +31,7 @@ func TestLength(t *testing.T) {
 		"a damaged proposal is not accepted":                          testBadProposal,
 		"states that differ are found":                                testOtherState,
 		"alone the log is compacted":                                  testCompaction,
+		"compaction that cannot read a batch loses nothing":           testCompactionFails,
 		"compaction begins with a snapshot where there is one":        testCompactionOfSnapshot,
 		"where no follower can take a snapshot the log is compacted":  testRefusingFollowers,
 		"history is given up":                                         testHistory,
@@ -334,6 +335,39 @@ func testCompaction(s *site) {
 			s.Error("it began again")
 		}
 	}
+}
+
+// testCompactionFails has a batch be away while compaction reads, in several answers, those before it.
+func testCompactionFails(s *site) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	a := s.lead("a")
+	for i := range 2 * fetchBatches {
+		a.mustWrite(fmt.Sprintf("oldest%d=1", i))
+	}
+	v, err := a.view(ctx)
+	if err != nil {
+		s.Fatal(err)
+	}
+	away := a.keys.batch(v.head.Index)
+	was, err := a.cluster.Client().Get(ctx, away)
+	if err != nil || len(was.Kvs) != 1 {
+		s.Fatal(was, err)
+	}
+	if _, err := a.cluster.Client().Delete(ctx, away); err != nil {
+		s.Fatal(err)
+	}
+	a.churn("compaction was due for long", func() bool { return int64(s.size()) > 5*s.o.SnapshotBytes })
+	s.put(away, string(was.Kvs[0].Value))
+	a.churn("the log is compacted", func() bool {
+		now, err := a.view(ctx)
+		return err == nil && now.lowest > v.head.Index
+	})
+	state := a.owner.all()
+	if err := a.Close(); err != nil {
+		s.Fatal(err)
+	}
+	s.lead("next").applies(state...)
 }
 
 func testCompactionOfSnapshot(s *site) {
