@@ -76,7 +76,7 @@ func register(e Eviction) porcupine.Model {
 			switch q.verb {
 			case confirm:
 				// Where two clients save one key, the first page stays.
-				if page != none && page != q.page {
+				if q.late || page != none && page != q.page {
 					return []any{page, q.page}
 				}
 				return []any{q.page}

@@ -49,6 +49,10 @@ func TestCheckNotices(t *testing.T) {
 		{name: "found and lost again while it is being confirmed", want: "no order", asked: []question{
 			ask(confirm, 7, 0, 9*ms), ask(locate, 7, 2*ms, 3*ms), ask(locate, none, 4*ms, 5*ms),
 		}},
+		{name: "confirmed too late", asked: []question{{verb: confirm, key: "k", page: 7, answered: 9 * ms, late: true}, ask(locate, none, 10*ms, 11*ms)}},
+		{name: "confirmed too late, and lost", want: "no order", asked: []question{
+			{verb: confirm, key: "k", page: 7, answered: 9 * ms, late: true}, ask(locate, 7, 10*ms, 11*ms), ask(locate, none, 12*ms, 13*ms),
+		}},
 		{name: "an unanswered confirmation shows late", asked: []question{ask(confirm, 7, 0, never), ask(locate, none, 2*ms, 3*ms), ask(locate, 7, 4*ms, 5*ms)}},
 		{name: "an unanswered confirmation that was not executed", asked: []question{ask(confirm, 7, 0, never), ask(locate, none, 2*ms, 3*ms)}},
 		{name: "an unanswered confirmation that comes and goes", want: "no order", asked: []question{

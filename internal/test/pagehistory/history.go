@@ -64,6 +64,7 @@ type question struct {
 	page           int64 // confirm: of the request; locate: of the answer, or none
 	client         int
 	sent, answered time.Duration
+	late           bool // confirm: it may have been executed when the reservation had ended, and is ignored then
 }
 
 const none = -1

@@ -138,6 +138,7 @@ func (c *client) save(ctx context.Context, key string) {
 		c.history.addSpan(mine)
 		return
 	}
+	reservedUntil := mine.to
 	mine.to = c.history.now()
 	c.history.addSpan(mine)
 	if c.rng.IntN(20) == 0 {
@@ -145,7 +146,9 @@ func (c *client) save(ctx context.Context, key string) {
 		return
 	}
 	err = c.engine.confirm(ctx, key, page)
-	c.history.addQuestion(question{verb: confirm, key: key, page: page, client: c.id, sent: mine.to, answered: c.answered(ctx, err)})
+	q := question{verb: confirm, key: key, page: page, client: c.id, sent: mine.to, answered: c.answered(ctx, err)}
+	q.late = q.answered > reservedUntil
+	c.history.addQuestion(q)
 }
 
 // load finds a key and reads its page within the lease, sometimes at its end.
