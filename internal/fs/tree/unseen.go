@@ -22,7 +22,7 @@ const unseen = 1 << 62
 type Opener struct {
 	Thread uint32 // 0: of another PID namespace
 	Direct bool   // it opens it with O_DIRECT
-	Seen   bool   // its writes reach the daemon all the same
+	Seen   bool   // its writes reach the daemon although it has passthrough
 }
 
 // Passes says that the kernel is about to open the file itself for the client of this handle. Call it before it does.
