@@ -97,12 +97,20 @@ func notesOf(e keeper.Listed) string {
 	for _, n := range []struct {
 		is   bool
 		text string
-	}{{e.Trouble != "", e.Trouble}, {e.Pinned, "pinned"}, {e.InUse, "open"}, {e.Temporary && e.Trouble == "", "temporary"}} {
+	}{{e.Trouble != "", troubleOf(e)}, {e.Pinned, "pinned"}, {e.InUse, "open"}, {e.Temporary && e.Trouble == "", "temporary"}} {
 		if n.is {
 			all = append(all, n.text)
 		}
 	}
 	return cmp.Or(strings.Join(all, ","), "-")
+}
+
+// troubleOf says what is wrong with a file that its writer did not complete.
+func troubleOf(e keeper.Listed) string {
+	if e.Young {
+		return e.Trouble + "; its writer may still be at work"
+	}
+	return e.Trouble
 }
 
 // unusedText is an age for people.

@@ -277,13 +277,16 @@ func TestListAndStat(t *testing.T) {
 		{[]string{"--sort", "bytes", "--limit", "2"}, []string{block(1), block(2)}},
 		{[]string{"--older-than", "7d"}, nil},
 		{[]string{"--newer-than", "2h", "--max-uses", "0", "*/*[0-9]@half.data"}, []string{block(1), block(2)}},
-		{[]string{"--broken"}, nil},
+		{[]string{"--broken"}, []string{temporary}},
 	} {
 		if got := list(c.args...); !slices.Equal(got, c.want) {
 			t.Errorf("%q: %q; want %q", c.args, got, c.want)
 		}
 	}
 	if out := o.run("ls"); !strings.Contains(out, "lmcache         temporary  models/Qwen") || !strings.Contains(out, `"odd/[new]\nline\xff*"`) || strings.Count(out, "\n") != 5 {
+		t.Error(out)
+	}
+	if out := o.run("ls", "--broken"); !strings.Contains(out, temporary+"  (a temporary file that was not completed; its writer may still be at work)\n") {
 		t.Error(out)
 	}
 	if out := o.run("ls", "--older-than", "1000d"); out != "No files.\n" {

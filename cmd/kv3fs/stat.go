@@ -178,7 +178,7 @@ func writeFile(t io.Writer, f *keeper.FileDescription) {
 	fmt.Fprintf(t, "changed\t%s\n", f.Modified.Format(time.RFC3339))
 	fmt.Fprintf(t, "used\t%s ago; %d times since it was written\n", unusedText(f.UnusedSeconds), f.Uses)
 	if f.Trouble != "" {
-		fmt.Fprintf(t, "incomplete\t%s\n", f.Trouble)
+		fmt.Fprintf(t, "incomplete\t%s\n", troubleOf(f.Listed))
 	}
 	verdict := "stays"
 	if f.MayGo {

@@ -12,13 +12,14 @@ import (
 	"github.com/kv3fs/kv3fs/internal/layout/classify"
 )
 
-// Broken is a file that is not whole, and whose writer is gone.
+// Broken is a file that is not whole, and that nobody has open through the daemon.
 type Broken struct {
 	Path      string
 	Key       FileKey
 	Bytes     int64
 	Trouble   classify.Trouble
-	Removable bool // by the keeper: others are for an operator to look at
+	Young     bool // within its grace period: a writer may be at work on another host, or open it once more
+	Removable bool // by the keeper, once it is not young: others are for an operator to look at
 }
 
 // mostSiblings bounds how many files of a directory are asked how large a block is.
@@ -28,8 +29,8 @@ const mostSiblings = 4096
 // sizes tell, until it returns false. It looks at every file, so it may take long. What cannot
 // be read is left out.
 func (k *Keeper) Broken(ctx context.Context, top *inventory.Directory, fn func(Broken) bool) error {
-	return k.broken(ctx, k.inv.Below(top), func(v *victim, trouble classify.Trouble) bool {
-		return fn(Broken{Path: v.path, Key: v.info.Key, Bytes: v.info.SizeBytes, Trouble: trouble, Removable: removable(v)})
+	return k.broken(ctx, k.inv.Below(top), func(v *victim, is trouble) bool {
+		return fn(Broken{Path: v.path, Key: v.info.Key, Bytes: v.info.SizeBytes, Trouble: is.kind, Young: is.young, Removable: removable(v)})
 	})
 }
 
@@ -37,17 +38,17 @@ func removable(v *victim) bool {
 	return v.layout.Delete.Evictable() || v.layout.Delete == classify.WhenIdle
 }
 
-// reapBroken removes what is not whole from directories.
+// reapBroken removes from directories what is not whole and not young.
 func (k *Keeper) reapBroken(ctx context.Context, dirs []*inventory.Directory) {
-	err := k.broken(ctx, dirs, func(v *victim, trouble classify.Trouble) bool {
+	err := k.broken(ctx, dirs, func(v *victim, is trouble) bool {
 		f, ok := k.inv.File(v.info.Key)
-		if ok && removable(v) {
+		if ok && removable(v) && !is.young {
 			v.Candidate = inventory.Candidate{Key: v.info.Key, Dir: v.Dir, LastUse: f.LastUse, Kind: f.Kind}
 			before := k.reaped.Load()
 			k.removeOne(v, purge{count: &k.reaped}, &outcome{})
 			if k.reaped.Load() > before {
 				if more, now := k.pace.Log("broken"); now {
-					k.Log.Info("removed a file that its writer did not complete", "file", v.path, "trouble", trouble, "bytes", v.info.SizeBytes, "more", more)
+					k.Log.Info("removed a file that its writer did not complete", "file", v.path, "trouble", is.kind, "bytes", v.info.SizeBytes, "more", more)
 				}
 			}
 		}
@@ -58,7 +59,13 @@ func (k *Keeper) reapBroken(ctx context.Context, dirs []*inventory.Directory) {
 	}
 }
 
-func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn func(*victim, classify.Trouble) bool) error {
+// trouble is what is wrong with a file.
+type trouble struct {
+	kind  classify.Trouble
+	young bool // it is within its grace period
+}
+
+func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn func(*victim, trouble) bool) error {
 	counts := k.countsBlocks()
 	for _, d := range dirs {
 		dir, there := k.inv.Path(d)
@@ -66,7 +73,7 @@ func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn fun
 			continue
 		}
 		var found []victim
-		var troubles []classify.Trouble
+		var troubles []trouble
 		var shape *classify.Shape
 		err := k.inv.Names(d, func(name string, _ uint64, stat func() (inventory.Info, error)) bool {
 			at := path.Join(dir, name)
@@ -82,8 +89,8 @@ func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn fun
 				shape = k.shapeOf(d, dir)
 			}
 			v := victim{Candidate: inventory.Candidate{Dir: d}, dir: dir, name: name, path: at, info: info, layout: layout}
-			if trouble := k.troubleOf(&v, shape, counts); trouble != classify.Fine {
-				found, troubles = append(found, v), append(troubles, trouble)
+			if is := k.troubleOf(&v, shape, counts); is.kind != classify.Fine {
+				found, troubles = append(found, v), append(troubles, is)
 			}
 			return ctx.Err() == nil
 		})
@@ -102,11 +109,12 @@ func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn fun
 	return nil
 }
 
-// troubleOf says what is wrong with a file that nobody is writing.
-func (k *Keeper) troubleOf(v *victim, shape *classify.Shape, counts bool) classify.Trouble {
-	if f, ok := k.inv.File(v.info.Key); !ok || f.InUse || k.young(&v.layout, v.info.MtimeNs, &outcome{}) {
-		return classify.Fine
+// troubleOf says what is wrong with a file that nobody has open.
+func (k *Keeper) troubleOf(v *victim, shape *classify.Shape, counts bool) (is trouble) {
+	if f, ok := k.inv.File(v.info.Key); !ok || f.InUse {
+		return trouble{}
 	}
+	is.young = k.young(&v.layout, v.info.MtimeNs, &outcome{})
 	facts := classify.Facts{SizeBytes: v.info.SizeBytes, AllocatedBytes: classify.Unallocated, Modified: time.Unix(0, v.info.MtimeNs)}
 	if counts {
 		facts.AllocatedBytes = v.info.AllocatedBytes
@@ -118,10 +126,11 @@ func (k *Keeper) troubleOf(v *victim, shape *classify.Shape, counts bool) classi
 		shape = &classify.Shape{}
 	}
 	// Its age was looked at, by a clock that may have been set meanwhile.
-	return v.layout.Broken(facts, *shape, facts.Modified.Add(max(v.layout.Grace, time.Second)), 0)
+	is.kind = v.layout.Broken(facts, *shape, facts.Modified.Add(max(v.layout.Grace, time.Second)), 0)
+	return is
 }
 
-// presence says whether a file is there that another one needs, or that shows that it is not
+// presence says whether a file is there that another one needs, or that shows that the other is not
 // whole: a temporary file counts only if it was left behind.
 func (k *Keeper) presence(dir, name string) classify.Presence {
 	d, err := k.inv.Find(dir)

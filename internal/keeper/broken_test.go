@@ -54,7 +54,7 @@ func TestBroken(t *testing.T) {
 	}))
 	slices.Sort(listed)
 	if want := []string{
-		".temp/00000000000000000000000000000007: a temporary file whose writer is gone, true",
+		".temp/00000000000000000000000000000007: a temporary file that was not completed, true",
 		other + ".metadata: its data file is missing, true",
 		entry(1) + ": empty, true",
 		rtp + "1_5: shorter than its name says, true",
@@ -83,23 +83,45 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// A file that is not whole yet is left to its writer for the grace period.
+// A file that is not whole is listed at once, unless somebody has it open, and left to its writer for the grace period.
 func TestBrokenIsYoung(t *testing.T) {
 	opts := options(t.TempDir())
 	opts.Grace, opts.TempGrace = time.Hour, time.Hour
+	temporary := ".temp/" + fmt.Sprintf("%032x", 7)
 	put(t, opts.Dir, entry(1), 0)
-	put(t, opts.Dir, ".temp/"+fmt.Sprintf("%032x", 7), 5)
+	put(t, opts.Dir, entry(2), 0)
+	put(t, opts.Dir, temporary, 5)
 	k, err := New(opts)
 	must(t, err)
 	defer k.Close()
 	must(t, k.inv.Scan(context.Background()))
+	writer := keyOf(t, filepath.Join(opts.Dir, entry(2)))
+	k.Opened(writer, FileKey{}, "")
 	k.reapBroken(context.Background(), k.inv.Below(k.inv.Root()))
 	k.reap(context.Background())
-	if got := files(t, opts.Dir); len(got) != 2 {
+	if got := files(t, opts.Dir); len(got) != 3 {
 		t.Errorf("left are %q", got)
 	}
-	must(t, k.Broken(context.Background(), k.inv.Root(), func(b Broken) bool {
-		t.Errorf("%+v is listed", b)
-		return true
-	}))
+	listed := func(want ...string) {
+		t.Helper()
+		var got []string
+		must(t, k.List(t.Context(), Query{Broken: true}, func(l Listed) error {
+			got = append(got, fmt.Sprintf("%s: %s, %v", l.Path, l.Trouble, l.Young))
+			return nil
+		}))
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("listed are %q; want %q", got, want)
+		}
+	}
+	listed(temporary+": a temporary file that was not completed, true", entry(1)+": empty, true")
+	k.Closed(writer, 0) // it has died
+	listed(temporary+": a temporary file that was not completed, true", entry(1)+": empty, true", entry(2)+": empty, true")
+
+	old := time.Now().Add(-2 * time.Hour)
+	must(t, os.Chtimes(filepath.Join(opts.Dir, entry(1)), old, old))
+	listed(temporary+": a temporary file that was not completed, true", entry(1)+": empty, false", entry(2)+": empty, true")
+	k.reapBroken(context.Background(), k.inv.Below(k.inv.Root()))
+	if got := files(t, opts.Dir); len(got) != 2 || slices.Contains(got, entry(1)) {
+		t.Errorf("left are %q", got)
+	}
 }

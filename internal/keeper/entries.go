@@ -27,6 +27,7 @@ type Listed struct {
 	Pinned        bool   `json:"pinned,omitempty"`
 	Temporary     bool   `json:"temporary,omitempty"`
 	Trouble       string `json:"trouble,omitempty"` // of one that its writer did not complete
+	Young         bool   `json:"young,omitempty"`   // it has trouble, but a writer may still be at work on it
 }
 
 // Query says which files are to be listed. What is zero asks for nothing.
@@ -177,7 +178,7 @@ func (k *Keeper) brokenOf(ctx context.Context, q *Query, pattern string, give fu
 		}
 		layout := classify.Classify(b.Path, classify.Context{})
 		e := k.listed(f, &layout)
-		e.Trouble = b.Trouble.String()
+		e.Trouble, e.Young = b.Trouble.String(), b.Young
 		if k.asksFor(&q.Filter, &f, &layout) && (!q.Pinned || e.Pinned) {
 			failed = give(e)
 		}
@@ -270,8 +271,8 @@ func (k *Keeper) describe(p place, f found, info inventory.Info) *FileDescriptio
 		}
 	}
 	if f.known {
-		if trouble := k.troubleOf(v, k.shapeIf(v), k.countsBlocks()); trouble != classify.Fine {
-			about.Trouble = trouble.String()
+		if is := k.troubleOf(v, k.shapeIf(v), k.countsBlocks()); is.kind != classify.Fine {
+			about.Trouble, about.Young = is.kind.String(), is.young
 		}
 	}
 	return about

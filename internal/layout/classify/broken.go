@@ -43,7 +43,7 @@ const (
 )
 
 var troubleTexts = [troubles]string{
-	"fine", "a temporary file whose writer is gone", "empty", "shorter than its name says", "no whole number of blocks", "longer than its name says",
+	"fine", "a temporary file that was not completed", "empty", "shorter than its name says", "no whole number of blocks", "longer than its name says",
 	"has holes", "its side file is missing", "its data file is missing", "named before it was whole",
 }
 
