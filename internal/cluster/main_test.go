@@ -11,14 +11,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/kv3fs/kv3fs/internal/test/etcd"
-	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
 		child()
 	}
-	os.Exit(leaktest.Main(m))
+	os.Exit(etcd.Main(m, 12))
 }
 
 // patience bounds what takes a moment on a machine with nothing else to do.

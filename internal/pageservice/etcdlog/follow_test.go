@@ -13,6 +13,7 @@ import (
 
 // TestHosts are the tests for which one healthy etcd does; each has keys of its own there.
 func TestHosts(t *testing.T) {
+	t.Parallel()
 	members := etcd.Start(t, etcd.Options{})
 	for name, test := range map[string]func(*site){
 		"followers apply what the leader writes":                               testFollow,
@@ -30,6 +31,9 @@ func TestHosts(t *testing.T) {
 		"a missing head is damage":                                             testHeadIsMissing,
 		"a damaged batch is damage":                                            testDamagedBatch,
 		"a record that the owner refuses keeps the host from leading":          testRefusedRecord,
+		"a log that has gone is not begun again by itself":                     testLogIsGone,
+		"a damaged log begins anew when an operator says so":                   testStartOverOfADamagedLog,
+		"a log that can be read begins anew when an operator says so":          testStartOverWithAReadableLog,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -43,6 +43,7 @@ func TestJudge(t *testing.T) {
 // An etcd that fills up refuses what is new at 70 %, and everything when it is full. Then writes fail clearly, the leader goes on
 // leading, followers follow, and an operator's repair is enough.
 func TestFullEtcd(t *testing.T) {
+	t.Parallel()
 	members := etcd.Start(t, etcd.Options{QuotaBytes: 64 << 20})
 	s := newSite(t, members)
 	a := s.lead("a")
@@ -83,15 +84,16 @@ func TestFullEtcd(t *testing.T) {
 
 // What takes etcd's room may be the log itself. Snapshots and compaction give it back while the index waits for it.
 func TestLogGivesRoomBack(t *testing.T) {
-	members := etcd.Start(t, etcd.Options{QuotaBytes: 64 << 20})
+	t.Parallel()
+	members := etcd.Start(t, etcd.Options{QuotaBytes: 24 << 20})
 	s := newSite(t, members)
 	s.named = true
-	s.o.SnapshotBytes = 2 << 20
+	s.o.SnapshotBytes = 1 << 20
 	s.o.History = time.Hour // until it is urgent
 	a := s.lead("a")
 	b := s.follow("b")
 	value := strings.Repeat("v", 50_000)
-	for i := range 1200 { // 60 MB, and the quota is 64 MiB
+	for i := range 480 { // 24 MB, as many as the quota
 		await(t, "there is room", func() bool { return a.Room() == nil })
 		a.mustWrite(fmt.Sprintf("n%d=%d%s", i%3, i, value))
 	}

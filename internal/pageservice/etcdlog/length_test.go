@@ -18,6 +18,7 @@ import (
 
 // TestLength are the tests of what keeps the log short, and of hosts that start from what that leaves.
 func TestLength(t *testing.T) {
+	t.Parallel()
 	members := etcd.Start(t, etcd.Options{})
 	for name, test := range map[string]func(*site){
 		"with followers the log and the files stay short #2971":       testRetention,
@@ -51,6 +52,7 @@ func (h *peer) churn(what string, holds func() bool) {
 	h.site.Helper()
 	deadline := time.Now().Add(patience)
 	for i := 0; !holds(); i++ {
+		time.Sleep(2 * time.Millisecond) // mostly it is waited for what is done now and then
 		if time.Now().After(deadline) {
 			h.site.Fatalf("waited %v in vain: %s; %+v", patience, what, h.State())
 		}
@@ -63,9 +65,8 @@ func (s *site) stored() view {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	l := &Log{cluster: s.join(fmt.Sprintf("observer%d", time.Now().UnixNano())), keys: keys{s.prefix}}
 	for {
-		v, err := l.view(ctx)
+		v, err := s.observer().view(ctx)
 		if err == nil {
 			return v
 		}
@@ -292,8 +293,7 @@ func testOtherState(s *site) {
 // size returns how many bytes of batches there are.
 func (s *site) size() (bytes int) {
 	s.Helper()
-	l := s.join(fmt.Sprintf("observer%d", time.Now().UnixNano())).Client()
-	answer, err := l.Get(s.Context(), keys{s.prefix}.batch(0), clientv3.WithRange(keys{s.prefix}.batch(1<<63)))
+	answer, err := s.observer().cluster.Client().Get(s.Context(), keys{s.prefix}.batch(0), clientv3.WithRange(keys{s.prefix}.batch(1<<63)))
 	if err != nil {
 		s.Fatal(err)
 	}

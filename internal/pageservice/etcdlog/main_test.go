@@ -18,10 +18,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/cluster"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/test/etcd"
-	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
-func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(etcd.Main(m, 5)) }
 
 // patience bounds waits for what takes milliseconds on a machine with nothing else to do.
 const patience = time.Minute
@@ -59,12 +58,13 @@ type site struct {
 	o       Options
 	ttl     time.Duration
 	named   bool // owners have named records
+	reader  *Log // see observer
 }
 
 // newSite returns a cluster of its own in an etcd.
 func newSite(t *testing.T, members *etcd.Members) *site {
 	s := &site{T: t, members: members, prefix: fmt.Sprintf("/kv3fs/%x", rand.Uint64()), dir: t.TempDir(), ttl: 2 * time.Second}
-	s.o = Options{Dir: s.dir, DataID: dataID, Period: 50 * time.Millisecond}
+	s.o = Options{Dir: s.dir, DataID: dataID, Period: 100 * time.Millisecond}
 	return s
 }
 
@@ -96,6 +96,15 @@ func (s *site) tryJoin(host string, endpoints ...string) (*cluster.Cluster, erro
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return c, c.Identify(ctx, dataID, false)
+}
+
+// observer returns a log that only reads.
+func (s *site) observer() *Log {
+	s.Helper()
+	if s.reader == nil {
+		s.reader = &Log{cluster: s.join("observer"), keys: keys{s.prefix}}
+	}
+	return s.reader
 }
 
 // peer is a host's log with its owner.

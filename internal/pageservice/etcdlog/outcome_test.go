@@ -18,6 +18,7 @@ import (
 
 // TestOutcomes are the tests of appends that are cut off in the middle.
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	members := etcd.Start(t, etcd.Options{})
 	for name, test := range map[string]func(*site){
 		"a request that is lost is sent again":             testRequestIsLost,

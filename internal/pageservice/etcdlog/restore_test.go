@@ -31,6 +31,7 @@ func (s *site) startOver(c *cluster.Cluster) {
 }
 
 func TestRestoredEtcd(t *testing.T) {
+	t.Parallel()
 	members := etcd.Start(t, etcd.Options{})
 	s := newSite(t, members)
 	a := s.lead("a")
@@ -88,8 +89,10 @@ func TestRestoredEtcd(t *testing.T) {
 	}
 	first.mustWrite("anew")
 	first.marked()
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
+	for _, h := range []*peer{c, over} {
+		if err := h.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	next := s.lead("e")
 	next.applies("anew")
@@ -99,6 +102,7 @@ func TestRestoredEtcd(t *testing.T) {
 }
 
 func TestEmptiedEtcd(t *testing.T) {
+	t.Parallel()
 	members := etcd.Start(t, etcd.Options{})
 	s := newSite(t, members)
 	a := s.lead("a")
@@ -150,28 +154,24 @@ func TestEmptiedEtcd(t *testing.T) {
 }
 
 // Only the log has gone, not the record of whose the prefix is.
-func TestLogIsGone(t *testing.T) {
-	members := etcd.Start(t, etcd.Options{})
-	s := newSite(t, members)
+func testLogIsGone(s *site) {
 	a := s.lead("a")
 	a.mustWrite("1")
 	a.marked()
 	if err := a.Close(); err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
 	for _, key := range []string{a.keys.head(), a.keys.batch(1), a.keys.batch(2)} {
-		if _, err := members.Client().Delete(t.Context(), key); err != nil {
-			t.Fatal(err)
+		if _, err := s.members.Client().Delete(s.Context(), key); err != nil {
+			s.Fatal(err)
 		}
 	}
 	b := s.start("b")
-	await(t, "it does not lead", func() bool { return strings.Contains(b.State().Reason, "--pages-start-over") })
+	await(s, "it does not lead", func() bool { return strings.Contains(b.State().Reason, "--pages-start-over") })
 }
 
 // A log that cannot be read begins anew when an operator says so, and followers forget with it.
-func TestStartOverOfADamagedLog(t *testing.T) {
-	members := etcd.Start(t, etcd.Options{})
-	s := newSite(t, members)
+func testStartOverOfADamagedLog(s *site) {
 	a := s.lead("a")
 	a.mustWrite("1")
 	a.mustWrite("2")
@@ -182,25 +182,23 @@ func TestStartOverOfADamagedLog(t *testing.T) {
 	b := s.join("b")
 	s.startOver(b)
 	over := s.startOn(b)
-	await(t, "it is ready to lead", func() bool { return over.State().Warm })
+	await(s, "it is ready to lead", func() bool { return over.State().Warm })
 	if err := follower.Close(); err != nil { // it would lead first, with everything
-		t.Fatal(err)
+		s.Fatal(err)
 	}
 	if err := a.Close(); err != nil {
-		t.Fatal(err)
+		s.Fatal(err)
 	}
 	over.leads()
 	if over.owner.told() == "" || len(over.owner.all()) > 0 {
-		t.Errorf("%q, %q", over.owner.told(), over.owner.all())
+		s.Errorf("%q, %q", over.owner.told(), over.owner.all())
 	}
 	over.mustWrite("3")
 	s.follow("g").applies("3")
 }
 
 // What one host was told to begin anew, all know, whoever was started when.
-func TestStartOverWithAReadableLog(t *testing.T) {
-	members := etcd.Start(t, etcd.Options{})
-	s := newSite(t, members)
+func testStartOverWithAReadableLog(s *site) {
 	a := s.lead("a")
 	b := s.follow("b")
 	a.mustWrite("1")
@@ -210,16 +208,16 @@ func TestStartOverWithAReadableLog(t *testing.T) {
 	a.die()
 	b.leads()
 	if b.owner.told() == "" {
-		t.Error("it was not told that something is missing")
+		s.Error("it was not told that something is missing")
 	}
 	if got := b.owner.all(); !slices.Equal(got, []string{"1", "2"}) {
-		t.Error(got) // the owner forgets what it knows by itself
+		s.Error(got) // the owner forgets what it knows by itself
 	}
 	b.mustWrite("forgotten")
 	b.marked()
 	b.die()
 	c := s.lead("c")
 	if told := c.owner.told(); told != "" {
-		t.Error(told)
+		s.Error(told)
 	}
 }

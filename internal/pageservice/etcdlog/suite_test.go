@@ -13,6 +13,7 @@ import (
 )
 
 func TestIndexOnEtcd(t *testing.T) {
+	t.Parallel()
 	members := etcd.Start(t, etcd.Options{})
 	indextest.Run(t, func(t *testing.T) indextest.Logs { return &hosts{site: newSite(t, members)} })
 }

@@ -27,6 +27,7 @@ func Run(t *testing.T, logs func(t *testing.T) Logs) {
 	} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
+				t.Parallel()
 				w := &world{T: t, newLogs: logs, logs: logs(t), o: pageservice.Options{}.WithDefaults(), clock: time.Unix(1_800_000_000, 0)}
 				w.open()
 				test(w)

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -112,7 +113,7 @@ func Start(t testing.TB, o Options) *Members {
 		o.Members = 3
 	}
 	if o.Addresses == nil {
-		o.Addresses = addresses(o.Members)
+		o.Addresses = addresses(t, o.Members)
 	}
 	m := &Members{t: t, options: o, dir: directory(t)}
 	if o.TLS {
@@ -133,12 +134,23 @@ func Start(t testing.TB, o Options) *Members {
 }
 
 // addresses are of this host, and nobody else's.
-func addresses(n int) (all []netip.Addr) {
-	a, b := byte(1+rand.IntN(254)), byte(rand.IntN(256)) // not 127.0.x.x, which others use
-	for i := range n {
-		all = append(all, netip.AddrFrom4([4]byte{127, a, b, byte(1 + i)}))
+func addresses(t testing.TB, n int) (all []netip.Addr) {
+	t.Helper()
+	for {
+		a, b := byte(1+rand.IntN(254)), byte(rand.IntN(256)) // not 127.0.x.x, which others use
+		for i := range n {
+			all = append(all, netip.AddrFrom4([4]byte{127, a, b, byte(1 + i)}))
+		}
+		l, err := net.Listen("tcp", netip.AddrPortFrom(all[0], peerPort).String())
+		if err == nil {
+			l.Close()
+			return all
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			t.Fatal(err)
+		}
+		all = nil
 	}
-	return all
 }
 
 // directory is in memory where there is room.

@@ -8,11 +8,9 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
-func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(Main(m, 3)) }
 
 // put writes a key with some patience.
 func put(m *Members, c *clientv3.Client, key, value string) {
@@ -39,6 +37,7 @@ func get(m *Members, c *clientv3.Client, key string) (value string) {
 }
 
 func TestMembers(t *testing.T) {
+	t.Parallel()
 	m := Start(t, Options{})
 	c := m.Client()
 	put(m, c, "a", "1")
@@ -69,6 +68,7 @@ func TestMembers(t *testing.T) {
 }
 
 func TestFull(t *testing.T) {
+	t.Parallel()
 	m := Start(t, Options{QuotaBytes: 16 << 20})
 	c := m.Client()
 	m.Fill()
@@ -87,6 +87,7 @@ func TestFull(t *testing.T) {
 }
 
 func TestUsersAndTLS(t *testing.T) {
+	t.Parallel()
 	m := Start(t, Options{Members: 1, TLS: true, Password: "secret"})
 	m.AddUser("kv3fs", "other", "/kv3fs")
 	put(m, m.Client(), "/elsewhere", "1")
