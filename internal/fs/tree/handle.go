@@ -64,6 +64,11 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	if n.aside.Load() {
 		return nil, unix.ESTALE // the kernel looks its name up again
 	}
+	if t.sharing.Uncached && n.open.Load() != nil {
+		if err := t.stillThere(n, access); err != nil {
+			return nil, err
+		}
+	}
 	f, err := t.openLocked(t.useOpen(n), access, nil, c.UID)
 	if err != nil {
 		return nil, err

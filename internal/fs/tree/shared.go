@@ -15,6 +15,20 @@ type Sharing struct {
 	Forget func(fd int)
 }
 
+// stillThere has the file system open a file that is open here already, in place of sharing a descriptor. Another host may
+// have replaced or removed it, and some file systems learn that by an open only: GlusterFS believes a name for as long as
+// somebody reads the file that it led to. ESTALE: it was, so the kernel looks its name up again.
+func (t *Tree) stillThere(n *node, access int) error {
+	fd, _, err := t.openNode(n, access|unix.O_NONBLOCK, nil)
+	switch {
+	case err == nil:
+		return unix.Close(fd)
+	case mayHaveMoved(err):
+		return unix.ESTALE
+	}
+	return err
+}
+
 // sectorBytes is the alignment of direct I/O.
 const sectorBytes = 4096
 

@@ -30,23 +30,32 @@ type Dir struct {
 	hung  chan struct{}            // closed by Heal
 	hangs chan Call
 
+	unborn bool // nobody is told when files were made
+
 	opened atomic.Int64 // files and directories that are not released yet
 }
 
 // New mounts a directory until the test ends. Nothing is cached, so that each call is seen.
 func New(t testing.TB) *Dir {
 	t.Helper()
+	return Over(t, t.TempDir(), 0)
+}
+
+// Over is New for a directory that others may show and change, too, as other hosts do with one of a distributed file system.
+// The kernel believes its names for some time, and no file has a time of birth, as on GlusterFS.
+func Over(t testing.TB, beneath string, believes time.Duration) *Dir {
+	t.Helper()
 	at, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Dir{Path: at, Beneath: t.TempDir(), hangs: make(chan Call, 1)}
+	d := &Dir{Path: at, Beneath: beneath, hangs: make(chan Call, 1), unborn: believes > 0}
 	root, err := fs.NewLoopbackRoot(d.Beneath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var none time.Duration
-	raw := fs.NewNodeFS(root, &fs.Options{EntryTimeout: &none, AttrTimeout: &none, NegativeTimeout: &none})
+	raw := fs.NewNodeFS(root, &fs.Options{EntryTimeout: &believes, AttrTimeout: &none, NegativeTimeout: &none})
 	server, err := fuse.NewServer(&faulty{raw, d}, at, &fuse.MountOptions{
 		FsName: "faultdir", DirectMount: os.Geteuid() == 0, AllowOther: os.Geteuid() == 0, DisableReadDirPlus: true, DisableSplice: true,
 	})
@@ -158,6 +167,9 @@ func (f *faulty) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 
 // Statx is what the kernel asks for if somebody wants to know the time of birth.
 func (f *faulty) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
+	if f.dir.unborn {
+		return fuse.ENOSYS
+	}
 	if st := f.dir.on("getattr", ""); !st.Ok() {
 		return st
 	}
