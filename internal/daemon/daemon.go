@@ -111,7 +111,12 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if n := st.removeLeftovers(); n > 0 {
 		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)
 	}
-	c.health = health.Watch(health.Options{Dir: data, Look: useData(data, st.dir), Limit: max(c.Rings.Deadline, shortestLook), Log: c.Log})
+	user, err := newDataUser(data, st.dir)
+	if err != nil {
+		return err
+	}
+	defer user.close()
+	c.health = health.Watch(health.Options{Dir: data, Look: user.look, Limit: max(c.Rings.Deadline, shortestLook), Log: c.Log})
 	defer c.health.End()
 	held := stillHeld(host.Local(), st.formerMounts(me.Boot), c.Log)
 	pageFiles, err := newPageFiles(data, []string{data, c.DataDir, c.MountPoint}, c.Pages.Files, c.Log)
@@ -219,7 +224,7 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 	go func() { mountDone <- mnt.Serve() }()
 
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReady) // systemd may not be there
-	watchdog := startWatchdog(c.Log, lookUp(mnt.Point(), c.health.Err), rings.Alive)
+	watchdog := startWatchdog(c.Log, lookUp(mnt.Point(), answers(c.health)), rings.Alive)
 	defer watchdog.end()
 	ready(mnt.Point())
 

@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,6 +13,8 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+	"github.com/kv3fs/kv3fs/internal/test/faultdir"
 )
 
 // A data directory whose file system does not work is a reason not to be ready, and /readyz says which.
@@ -52,4 +56,58 @@ func TestNotReadyWithoutTheDataDirectory(t *testing.T) {
 	becomes(503, "/data does not work: transport endpoint is not connected")
 	away.Store(false)
 	becomes(200, "ready")
+}
+
+// A data directory whose mount has died and was mounted again works by its path and not for the daemon, which has the former
+// mount: it says so, and that a restart cures it.
+func TestMountedAgain(t *testing.T) {
+	daemontest.NeedRoot(t)
+	d := faultdir.New(t)
+	u, err := newDataUser(d.Path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.close()
+	if err := u.look(); err != nil {
+		t.Error(err)
+	}
+	d.Fail(func(faultdir.Call) syscall.Errno { return syscall.ENOTCONN })
+	var restart health.NeedsRestart
+	if err := u.look(); !errors.Is(err, unix.ENOTCONN) || errors.As(err, &restart) {
+		t.Errorf("the file system is away: %v", err)
+	}
+	if err := unix.Mount("tmpfs", d.Path, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.look(); !errors.Is(err, unix.ENOTCONN) || !errors.As(err, &restart) || !strings.Contains(err.Error(), "another mount now") {
+		t.Errorf("it is mounted again: %v", err)
+	}
+	if err := unix.Unmount(d.Path, 0); err != nil {
+		t.Fatal(err)
+	}
+	d.Heal()
+	if err := u.look(); err != nil {
+		t.Errorf("it is back: %v", err)
+	}
+}
+
+// The watchdog hears that the file system does not answer long before it counts as hung, with a --deadline of minutes.
+func TestWatchdogAndLongDeadline(t *testing.T) {
+	ends := make(chan struct{})
+	defer close(ends)
+	h := health.Watch(health.Options{Dir: "/data", Limit: time.Hour, Log: slog.New(slog.DiscardHandler), Look: func() error { <-ends; return nil }})
+	defer h.End()
+	check := answers(h)
+	if err := check(); err != nil {
+		t.Error(err)
+	}
+	h.Doubt()
+	for end := time.Now().Add(patience); check() == nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a look hangs, and the watchdog takes it for the daemon")
+		}
+	}
+	if h.Err() != nil {
+		t.Error(h.Err())
+	}
 }

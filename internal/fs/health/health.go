@@ -14,15 +14,11 @@ import (
 	"github.com/kv3fs/kv3fs/internal/logpace"
 )
 
-const (
-	lookEvery     = 5 * time.Second
-	lookEverySick = time.Second
-)
-
 // Options of Watch.
 type Options struct {
 	Dir string // for messages
-	// Look uses the file system. It may hang; then nothing waits for it. An error says that it does not work.
+	// Look uses the file system. It may hang: then nothing waits for it, and it is called again meanwhile. An error says that
+	// the file system does not work; one that is NeedsRestart, that it never will for this process.
 	Look func() error
 	// Limit is how long Look may take.
 	Limit time.Duration
@@ -37,13 +33,20 @@ type Store struct {
 	quit chan struct{}
 
 	hangs atomic.Bool
+	waits atomic.Int64 // for looks that have not ended
 
 	mu   sync.Mutex
 	why  error // nil: it works
 	sick time.Time
 }
 
-// Watch looks at a file system until End: every 5 s, every second while it does not work, and when a call has failed.
+// NeedsRestart is the error of a file system that this process cannot use any more, although others may.
+type NeedsRestart struct{ Err error }
+
+func (e NeedsRestart) Error() string { return e.Err.Error() + ": restart the daemon" }
+func (e NeedsRestart) Unwrap() error { return e.Err }
+
+// Watch looks at a file system until End: every 5 s, every second while it does not work, and soon after a call has failed.
 func Watch(o Options) *Store {
 	s := &Store{opts: o, wake: make(chan struct{}, 1), quit: make(chan struct{})}
 	go s.run()
@@ -54,43 +57,53 @@ func Watch(o Options) *Store {
 func (s *Store) End() { close(s.quit) }
 
 func (s *Store) run() {
+	type answer struct {
+		number int
+		err    error
+	}
+	answers := make(chan answer, mostPending)
+	looks := newLooks(s.opts.Limit)
+	var now time.Duration // for which this process has run
 	for {
-		period := lookEvery
-		if s.Err() != nil {
-			period = lookEverySick
-		}
-		next := time.NewTimer(period)
+		pause := looks.pause(now)
+		timer, began := time.NewTimer(pause), time.Now()
 		select {
-		case <-next.C:
+		case <-timer.C:
+		case a := <-answers:
+			looks.end(a.number, a.err)
 		case <-s.wake:
-			next.Stop()
+			looks.doubted = true
 		case <-s.quit:
-			next.Stop()
+			timer.Stop()
 			return
 		}
-		late := time.AfterFunc(s.opts.Limit, func() { s.found(fmt.Errorf("it has not answered for %v", s.opts.Limit), true) })
-		err := s.opts.Look()
-		late.Stop()
-		select {
-		case <-s.quit:
-			return
-		default:
-			s.found(err, false)
+		timer.Stop()
+		now += looks.ran(time.Since(began), pause)
+		if now >= looks.due() {
+			number := looks.begin(now)
+			go func() { answers <- answer{number, s.opts.Look()} }()
 		}
+		s.waits.Store(int64(looks.waits(now)))
+		s.found(looks.verdict(now))
 	}
 }
 
-// found records what a look has found.
+// found records what the looks say.
 func (s *Store) found(err error, hangs bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was := s.why
 	s.why = err
 	s.hangs.Store(hangs)
+	var restart NeedsRestart
 	switch {
 	case err != nil && (was == nil || was.Error() != err.Error()):
 		if was == nil {
 			s.sick = time.Now()
+		}
+		if errors.As(err, &restart) {
+			s.opts.Log.Error("this daemon cannot use the data directory's file system any more: clients get EIO", "data", s.opts.Dir, "cause", restart.Err, "cure", "restart the daemon")
+			return
 		}
 		s.opts.Log.Error("the data directory's file system does not work: clients get EIO or wait for it; the daemon goes on by itself once it does",
 			"data", s.opts.Dir, "cause", err, "cure", "look at its servers and at the network")
@@ -115,6 +128,14 @@ func (s *Store) Err() error {
 // Hangs reports whether the file system does not answer.
 func (s *Store) Hangs() bool { return s != nil && s.hangs.Load() }
 
+// Waits returns how long the watch has waited for an answer of the file system; 0 where it waits for none.
+func (s *Store) Waits() time.Duration {
+	if s == nil {
+		return 0
+	}
+	return time.Duration(s.waits.Load())
+}
+
 // Answer returns what a client is told of an error of the file system: EIO in place of one that speaks of a lost
 // connection, which the client would think is the one to the daemon. The log has the true one.
 func (s *Store) Answer(err error) error {
@@ -130,7 +151,7 @@ func (s *Store) Answer(err error) error {
 	return syscall.EIO
 }
 
-// Doubt has the watch look now.
+// Doubt has the watch look soon.
 func (s *Store) Doubt() {
 	if s == nil {
 		return

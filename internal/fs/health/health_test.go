@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -93,6 +94,46 @@ func TestHangs(t *testing.T) {
 		}
 	}
 	close(look)
+}
+
+// One look is lost, and never ends. The next one shows that the file system works.
+func TestGoesOnAfterLostLook(t *testing.T) {
+	var log text
+	lost := make(chan struct{})
+	defer close(lost)
+	var n atomic.Int32
+	s := Watch(Options{Dir: "/data", Limit: 100 * time.Millisecond, Log: slog.New(slog.NewTextHandler(&log, nil)), Look: func() error {
+		if n.Add(1) == 1 {
+			<-lost
+		}
+		return nil
+	}})
+	defer s.End()
+	s.Doubt()
+	for _, line := range []string{"has not answered for 100ms", "works again"} {
+		for end := time.Now().Add(time.Minute); !strings.Contains(log.String(), line); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("no line with %q:\n%s", line, log.String())
+			}
+		}
+	}
+	if s.Hangs() || s.Err() != nil {
+		t.Error(s.Err())
+	}
+}
+
+// However often calls fail, looks have a pause.
+func TestDoubtDoesNotLookWithoutPause(t *testing.T) {
+	var n atomic.Int32
+	s := Watch(Options{Dir: "/data", Limit: time.Minute, Log: slog.New(slog.DiscardHandler), Look: func() error { n.Add(1); return nil }})
+	defer s.End()
+	began := time.Now()
+	for n.Load() < 3 {
+		s.Doubt()
+	}
+	if took := time.Since(began); took < 2*leastPause {
+		t.Errorf("three looks within %v", took)
+	}
 }
 
 // text is a log that two goroutines use.
