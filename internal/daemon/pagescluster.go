@@ -65,15 +65,17 @@ type replica struct {
 	changes   atomic.Int64 // how often another host was found to lead
 	restarted bool         // StartOver was done
 
-	mu      sync.Mutex
-	leader  cluster.Leader
-	changed chan struct{} // closed when leader changes
-	why     error         // why this host cannot lead, or there is no etcd; nil: it is all right
+	mu     sync.Mutex
+	leader cluster.Leader
+	reign  context.Context // ends when leader changes
+	depose context.CancelFunc
+	why    error // why this host cannot lead, or there is no etcd; nil: it is all right
 }
 
 // startCluster begins to serve the index of all hosts. Errors are those that no waiting helps against.
 func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, o httpserver.Options, files *pageFiles) (_ *httpserver.Server, err error) {
-	r := &replica{at: at, p: p, alone: s.lock != nil, files: files, log: p.Log, done: make(chan struct{}), changed: make(chan struct{})}
+	r := &replica{at: at, p: p, alone: s.lock != nil, files: files, log: p.Log, done: make(chan struct{})}
+	r.reign, r.depose = context.WithCancel(context.Background())
 	if r.dataID, err = dataID(at.data); err != nil {
 		return nil, err
 	}
@@ -86,7 +88,8 @@ func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, 
 	}
 	s.listeners = append(s.listeners, peers)
 	certs := p.Cluster.Certificates
-	fo := forward.Options{Host: at.me.Identity, Version: p.Cluster.Version, Token: p.Cluster.Token, Leaders: r, Log: p.Log}
+	me := forward.Identity{Host: at.me.Identity, Cluster: r.dataID + p.Cluster.Store.Prefix, Version: p.Cluster.Version}
+	fo := forward.Options{Identity: me, Address: p.Cluster.Store.Address, Token: p.Cluster.Token, Leaders: r, Log: p.Log}
 	if certs != (forward.Certificates{}) {
 		if peers.TLS, fo.TLS, err = certs.Load(p.Log); err != nil {
 			return nil, err
@@ -101,7 +104,7 @@ func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, 
 	o.Store = r.state
 	o.Registry.MustRegister(newClusterMetrics(r))
 	r.server = httpserver.New(nil, o)
-	peers.Handler = forward.NewHandler(r.server, forward.HandlerOptions{Version: p.Cluster.Version, Token: p.Cluster.Token, Log: p.Log})
+	peers.Handler = forward.NewHandler(r.server, forward.HandlerOptions{Identity: me, Token: p.Cluster.Token, Log: p.Log})
 	r.client = forward.New(fo)
 	r.server.Switch(httpserver.Source{Leader: r})
 	if err != nil {
@@ -280,15 +283,15 @@ func (r *replica) noteLeader(l cluster.Leader) {
 	defer r.mu.Unlock()
 	r.leader = l
 	r.changes.Add(1)
-	close(r.changed)
-	r.changed = make(chan struct{})
+	r.depose()
+	r.reign, r.depose = context.WithCancel(context.Background())
 }
 
 // Leader implements forward.Leaders.
-func (r *replica) Leader() (forward.Target, <-chan struct{}) {
+func (r *replica) Leader() (forward.Target, context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return forward.Target{Host: r.leader.ID, Address: r.leader.Address}, r.changed
+	return forward.Target{Host: r.leader.ID, Address: r.leader.Address}, r.reign
 }
 
 // Forward implements httpserver.Forwarder.

@@ -6,9 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -26,15 +24,15 @@ type Target struct {
 
 // Leaders tells who leads, as far as this host knows. It may be wrong for a while.
 type Leaders interface {
-	// Leader returns the leader, a zero Target while none is known, and a channel that is closed
+	// Leader returns the leader, a zero Target while none is known, and a context that ends
 	// when that changes.
-	Leader() (t Target, changed <-chan struct{})
+	Leader() (t Target, reign context.Context)
 }
 
 // Options are the options of New.
 type Options struct {
-	Host    string // this one's name
-	Version string // of this kv3fs
+	Identity
+	Address string // where other hosts reach this one
 	Token   string // to show; "": none
 	TLS     *tls.Config
 	Leaders Leaders
@@ -42,21 +40,12 @@ type Options struct {
 }
 
 const (
-	// dialTimeout bounds how long the leader may take to accept a connection.
-	dialTimeout = 2 * time.Second
 	// pingEvery is how often the leader is asked whether it is there. It keeps a connection open where
 	// proxies and firewalls close those that are idle, commonly after a minute or more.
 	pingEvery = time.Second
 	// pingTimeout is after how long without an answer the leader is taken for one that does not answer. Until it does,
 	// requests are refused at once: an engine waits for each of them.
 	pingTimeout = 3 * time.Second
-	// idleTimeout is for how long a connection is kept that is not used: less than what closes
-	// it on the way.
-	idleTimeout = 45 * time.Second
-	// idleConnections is how many are kept.
-	idleConnections = 128
-	// maxAnswerBytes bounds an answer.
-	maxAnswerBytes = 64 << 20
 )
 
 // Errors of Forward. The text of others names the leader.
@@ -73,10 +62,10 @@ var (
 // at once.
 type Client struct {
 	Options
-	transport *http.Transport
-	pace      logpace.Pace
-	end       context.CancelFunc
-	done      chan struct{}
+	pool pool
+	pace logpace.Pace
+	end  context.CancelFunc
+	done chan struct{}
 
 	mu     sync.Mutex
 	silent error // why the leader that was asked last did not answer; nil: it did
@@ -88,14 +77,6 @@ var _ httpserver.Forwarder = (*Client)(nil)
 // New returns a client, which looks after the leader until Close.
 func New(o Options) *Client {
 	c := &Client{Options: o, done: make(chan struct{})}
-	c.transport = &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
-		TLSClientConfig:     o.TLS,
-		TLSHandshakeTimeout: dialTimeout,
-		MaxIdleConnsPerHost: idleConnections,
-		IdleConnTimeout:     idleTimeout,
-		DisableCompression:  true,
-	}
 	var ctx context.Context
 	ctx, c.end = context.WithCancel(context.Background())
 	go func() {
@@ -109,26 +90,37 @@ func New(o Options) *Client {
 func (c *Client) Close() {
 	c.end()
 	<-c.done
-	c.transport.CloseIdleConnections()
+	c.pool.keep(Target{})
 }
 
 // watch pings whoever leads.
 func (c *Client) watch(ctx context.Context) {
+	for ctx.Err() == nil {
+		to, reign := c.Leaders.Leader()
+		c.pool.keep(to)
+		reign, cancel := context.WithCancel(reign)
+		stop := context.AfterFunc(ctx, cancel)
+		c.watchOne(reign, to)
+		stop()
+		cancel()
+	}
+}
+
+// watchOne pings one leader until ctx ends.
+func (c *Client) watchOne(ctx context.Context, to Target) {
 	tick := time.NewTicker(pingEvery)
 	defer tick.Stop()
 	for {
-		to, changed := c.Leaders.Leader()
 		if to.Address != "" && to.Host != c.Host {
 			err := c.ping(ctx, to)
 			if ctx.Err() == nil {
 				c.note(to, err)
 			}
 		}
+		c.pool.keep(to)
 		select {
 		case <-ctx.Done():
 			return
-		case <-changed:
-			c.transport.CloseIdleConnections() // to the host that leads no more
 		case <-tick.C:
 		}
 	}
@@ -185,10 +177,12 @@ func (c *Client) Forward(ctx context.Context, q httpserver.Forwarded) (httpserve
 // try sends a request to whoever leads now. again reports, of a request without an answer, that it may be sent
 // again now.
 func (c *Client) try(ctx context.Context, q httpserver.Forwarded) (a httpserver.Answer, err error, again bool) {
-	to, changed := c.Leaders.Leader()
+	to, reign := c.Leaders.Leader()
 	switch {
 	case to.Address == "":
 		return a, ErrNoLeader, false
+	case to.Host == c.Host && to.Address != c.Address:
+		return a, c.twin(to), false
 	case to.Host == c.Host:
 		return a, ErrMine, false
 	}
@@ -197,19 +191,8 @@ func (c *Client) try(ctx context.Context, q httpserver.Forwarded) (a httpserver.
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ended := make(chan struct{})
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		select {
-		case <-changed:
-			cancel(errChanged)
-		case <-ended:
-		}
-	}()
+	defer context.AfterFunc(reign, func() { cancel(errChanged) })()
 	a, err = c.send(ctx, to, q)
-	close(ended)
-	<-watched
 	switch {
 	case err == nil && a.Status == http.StatusMisdirectedRequest:
 		return httpserver.Answer{}, fmt.Errorf("%s is said to lead the page service, and does not, or not yet", to.Host), c.isOther(to)
@@ -226,6 +209,11 @@ func (c *Client) try(ctx context.Context, q httpserver.Forwarded) (a httpserver.
 	return a, err, q.Again && !isRefusal(err)
 }
 
+// twin says that a host with this one's name leads elsewhere.
+func (c *Client) twin(to Target) error {
+	return fmt.Errorf("a host with this one's identity %q leads the page service at %s, and this one is at %s: give each host another --identity; if this host has led there, it is forgotten within seconds", c.Host, to.Address, c.Address)
+}
+
 // isOther reports whether another host than to leads now.
 func (c *Client) isOther(to Target) bool {
 	now, _ := c.Leaders.Leader()
@@ -234,20 +222,15 @@ func (c *Client) isOther(to Target) bool {
 
 // send sends a request to a host, and returns its answer.
 func (c *Client) send(ctx context.Context, to Target, q httpserver.Forwarded) (a httpserver.Answer, err error) {
-	u := url.URL{Scheme: "http", Host: to.Address, Path: q.Path}
-	if c.TLS != nil {
-		u.Scheme = "https"
-	}
-	r, err := http.NewRequestWithContext(ctx, q.Method, u.String(), bytes.NewReader(q.Body))
+	r, err := http.NewRequest(q.Method, (&url.URL{Scheme: "http", Host: to.Address, Path: q.Path}).String(), bytes.NewReader(q.Body))
 	if err != nil {
 		return a, fmt.Errorf("address %q of %s: %w", to.Address, to.Host, err)
 	}
+	c.Identity.sign(r.Header)
 	h := r.Header
 	h.Set("Content-Type", "application/json")
 	h.Set("User-Agent", "kv3fs")
-	h.Set(headerProtocol, protocol)
-	h.Set(headerHost, c.Host)
-	h.Set(headerVersion, c.Version)
+	h.Set(headerTo, to.Host)
 	h.Set(headerClient, q.Client)
 	if q.Bound != "" {
 		h.Set(headerNamespace, q.Bound)
@@ -255,34 +238,24 @@ func (c *Client) send(ctx context.Context, to Target, q httpserver.Forwarded) (a
 	if c.Token != "" {
 		h.Set("Authorization", "Bearer "+c.Token)
 	}
+	n := c.pool.take(to)
+	if n == nil {
+		if n, err = dial(ctx, to.Address, c.TLS); err != nil {
+			return a, explain(to, err)
+		}
+	}
 	q.Sending()
-	w, err := c.transport.RoundTrip(r)
+	w, body, kept, err := n.ask(ctx, r)
+	if kept {
+		c.pool.give(to, n)
+	} else {
+		_ = n.Close() // what has not been sent is dropped
+	}
 	if err != nil {
 		return a, explain(to, err)
 	}
-	defer w.Body.Close()
-	if w.ContentLength > maxAnswerBytes {
-		return a, fmt.Errorf("%s at %s: an answer of %d bytes", to.Host, to.Address, w.ContentLength)
-	}
-	b, err := readAnswer(w)
-	if err != nil {
-		return a, explain(to, err)
-	}
-	if err := strange(to, w, b); err != nil {
+	if err := c.strange(to, w, body); err != nil {
 		return a, err
 	}
-	return httpserver.Answer{Status: w.StatusCode, Body: b}, nil
-}
-
-// readAnswer reads a body, into memory that grows with what arrives.
-func readAnswer(w *http.Response) ([]byte, error) {
-	var b bytes.Buffer
-	if w.ContentLength > 0 {
-		b.Grow(int(min(w.ContentLength, 1<<20)))
-	}
-	n, err := b.ReadFrom(io.LimitReader(w.Body, maxAnswerBytes+1))
-	if err == nil && n > maxAnswerBytes {
-		err = errors.New("an answer that does not end")
-	}
-	return b.Bytes(), err
+	return httpserver.Answer{Status: w.StatusCode, Body: body}, nil
 }

@@ -6,7 +6,8 @@
 // the body of the client's, and in its head who sends it (headerHost), for which client of that host
 // (headerClient), and the namespace that the client's listener is bound to. Both sides name the
 // version of this protocol in headerProtocol, so that neither takes a proxy's answer, or another
-// program's, for the other's.
+// program's, for the other's; and their cluster and themselves, a request also the host that it is for: an
+// address may be another host's by now, even one of another cluster that has the same token.
 //
 // A request goes to one host and no further: a host that takes it and does not lead says so (421).
 // The next leader gets it then, or if the leader changes while it is under way and it may be

@@ -45,10 +45,10 @@ func explain(to Target, err error) error {
 }
 
 // strange returns what is wrong with an answer that is not one to a request.
-func strange(to Target, w *http.Response, body []byte) error {
+func (c *Client) strange(to Target, w *http.Response, body []byte) error {
 	var said struct{ Detail string }
-	theirs := w.Header.Get(headerProtocol)
-	if theirs != "" {
+	theirs, refused := w.Header.Get(headerProtocol), w.Header.Get(headerRefused) != ""
+	if theirs != "" && (refused || theirs != protocol) {
 		_ = json.Unmarshal(body, &said) // what is not ours has no detail
 	}
 	at := fmt.Sprintf("%s at %s", to.Host, to.Address)
@@ -59,6 +59,12 @@ func strange(to Target, w *http.Response, body []byte) error {
 		return refusal{fmt.Errorf("%s refuses this host's token: --pages-peer-token-file must name a file with the same token on all hosts", at)}
 	case theirs != protocol:
 		return refusal{fmt.Errorf("%s is kv3fs %q, which takes requests in another form (%q): let all hosts be of one version; it says: %s", at, short(w.Header.Get(headerVersion)), short(theirs), short(said.Detail))}
+	case w.ContentLength > maxAnswerBytes:
+		return fmt.Errorf("%s: an answer of %d bytes", at, w.ContentLength)
+	case refused:
+		return refusal{fmt.Errorf("%s refuses this host's requests: %s", at, short(said.Detail))}
+	case w.Header.Get(headerCluster) != c.Cluster, w.Header.Get(headerHost) != to.Host:
+		return refusal{fmt.Errorf("at %s answers host %q of the cluster %q: does another cluster have the address of %s?", to.Address, short(w.Header.Get(headerHost)), short(w.Header.Get(headerCluster)), to.Host)}
 	}
 	return nil
 }

@@ -202,7 +202,7 @@ func TestNoLoops(t *testing.T) {
 		if r.Method == http.MethodPost {
 			took.Add(1)
 		}
-		forward.NewHandler(b.server, forward.HandlerOptions{Token: secret}).ServeHTTP(w, r)
+		forward.NewHandler(b.server, forward.HandlerOptions{Identity: forward.Identity{Host: "b", Cluster: "the cluster"}, Token: secret}).ServeHTTP(w, r)
 	})
 	counted := serveHTTP(t, count)
 	toA.set(a.target)
@@ -225,7 +225,7 @@ func TestFair(t *testing.T) {
 	// A client of host b sends bodies that do not come, as far as it may.
 	for range 4 {
 		c := dial(t, a.target.Address)
-		fmt.Fprintf(c, "POST /0/exists HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nKv3fs-Forward: 1\r\nKv3fs-Host: b\r\nKv3fs-Client: uid 1\r\nContent-Length: %d\r\n\r\n{", secret, 4<<20-1)
+		fmt.Fprintf(c, "POST /0/exists HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nKv3fs-Forward: 1\r\nKv3fs-Host: b\r\nKv3fs-Cluster: the cluster\r\nKv3fs-To: a\r\nKv3fs-Client: uid 1\r\nContent-Length: %d\r\n\r\n{", secret, 4<<20-1)
 	}
 	body := `{"keys":["` + strings.Repeat("k", 1<<20) + `"]}`
 	for _, from := range [][2]string{{"b", "uid 2"}, {"c", "uid 1"}} {
@@ -233,7 +233,7 @@ func TestFair(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"1"}, "Kv3fs-Host": {from[0]}, "Kv3fs-Client": {from[1]}}
+		r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"1"}, "Kv3fs-Host": {from[0]}, "Kv3fs-Cluster": {"the cluster"}, "Kv3fs-To": {"a"}, "Kv3fs-Client": {from[1]}}
 		w, err := a.http.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -243,4 +243,58 @@ func TestFair(t *testing.T) {
 			t.Errorf("client %v: %d", from, w.StatusCode)
 		}
 	}
+}
+
+// TestOtherCluster: a host of another cluster that has got the leader's address, and the same secret, answers nothing, though it leads its own;
+// nor does another host of the same cluster.
+func TestOtherCluster(t *testing.T) {
+	for name, c := range map[string]struct {
+		there hostOptions
+		says  string
+	}{
+		"another cluster": {hostOptions{name: "a", cluster: " of others"}, `is of the cluster \"the cluster of others\", and that one of \"the cluster\"`},
+		"another host":    {hostOptions{name: "c"}, `this is host c, and not \"a\"`},
+		"the same name":   {hostOptions{name: "b"}, `a host with this one's identity \"b\" leads the page service at `},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLeaders()
+			c.there.token = secret
+			there := startHost(t, newLeaders(), c.there)
+			b := startHost(t, l, hostOptions{name: "b", token: secret})
+			there.lead(nil)
+			there.want("/0/initialize", `{"num_pages":4}`, 204, "")
+			to := forward.Target{Host: "a", Address: there.target.Address}
+			if c.there.name == "b" {
+				to.Host = "b"
+			}
+			l.set(to)
+			if why := b.refused("/0/reserve_and_allocate_page_indices", `{"keys":[["K",""]]}`); !strings.Contains(why, c.says) {
+				t.Error(why)
+			}
+			if c.there.name != "b" {
+				b.log.await(t, "does not take requests") // the ping says so, too
+			}
+		})
+	}
+}
+
+// TestTwins: a host refuses another one that has its identity, and both are told.
+func TestTwins(t *testing.T) {
+	l := newLeaders()
+	a := startHost(t, l, hostOptions{name: "a", token: secret})
+	a.lead(nil)
+	r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+a.target.Address+"/0/initialize", strings.NewReader(`{"num_pages":4}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"1"}, "Kv3fs-Host": {"a"}, "Kv3fs-Cluster": {"the cluster"}, "Kv3fs-To": {"a"}}
+	w, err := a.http.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Body.Close()
+	if w.StatusCode != http.StatusMisdirectedRequest || w.Header.Get("Kv3fs-Refused") == "" {
+		t.Error(w.Status, w.Header)
+	}
+	a.log.await(t, `two hosts have the identity`)
 }

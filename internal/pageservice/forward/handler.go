@@ -22,9 +22,9 @@ type Server interface {
 
 // HandlerOptions are the options of NewHandler.
 type HandlerOptions struct {
-	Version string // of this kv3fs
-	Token   string // that hosts must show; "": the listener's TLS has checked them
-	Log     *slog.Logger
+	Identity
+	Token string // that hosts must show; "": the listener's TLS has checked them
+	Log   *slog.Logger
 }
 
 // NewHandler returns the handler of the listener for other hosts.
@@ -39,9 +39,8 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set(headerProtocol, protocol)
-	w.Header().Set(headerVersion, h.Version)
-	host, client := r.Header.Get(headerHost), r.Header.Get(headerClient)
+	h.Identity.sign(w.Header())
+	host, client, cluster, to := r.Header.Get(headerHost), r.Header.Get(headerClient), r.Header.Get(headerCluster), r.Header.Get(headerTo)
 	switch theirs := r.Header.Get(headerProtocol); {
 	case h.Token != "" && !hasToken(r, h.Token):
 		h.refuse(w, r, http.StatusUnauthorized, "the token between hosts is missing or wrong")
@@ -51,6 +50,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, http.StatusBadRequest, fmt.Sprintf("kv3fs %q there forwards requests in form %q, and kv3fs %s here takes form %s: let both be of one version", short(r.Header.Get(headerVersion)), short(theirs), h.Version, protocol))
 	case host == "" || len(host) > maxNameBytes || len(client) > maxNameBytes:
 		h.refuse(w, r, http.StatusBadRequest, "the host that forwards does not say who it is")
+	case cluster != h.Cluster:
+		h.refuse(w, r, http.StatusMisdirectedRequest, fmt.Sprintf("this host, %s, is of the cluster %q, and that one of %q", h.Host, h.Cluster, short(cluster)))
+	case host == h.Host:
+		h.refuse(w, r, http.StatusMisdirectedRequest, fmt.Sprintf("two hosts have the identity %q: give each another --identity", h.Host))
+	case to != h.Host: // its address is this one's now
+		h.refuse(w, r, http.StatusMisdirectedRequest, fmt.Sprintf("this is host %s, and not %q", h.Host, short(to)))
 	case r.URL.Path == pingPath:
 		if !h.server.Leads() {
 			w.WriteHeader(http.StatusMisdirectedRequest)
@@ -75,6 +80,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, status int, why
 	b, _ := json.Marshal(map[string]string{"detail": why}) // of strings only
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Connection", "close")
+	w.Header().Set(headerRefused, "1")
 	w.WriteHeader(status)
 	_, _ = w.Write(b) // fails where the peer is gone
 }

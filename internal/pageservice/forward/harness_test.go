@@ -24,25 +24,30 @@ const patience = 60 * time.Second
 
 // leaders tells the hosts of a test who leads.
 type leaders struct {
-	mu      sync.Mutex
-	is      forward.Target
-	changed chan struct{}
+	mu    sync.Mutex
+	is    forward.Target
+	reign context.Context
+	end   context.CancelFunc
 }
 
-func newLeaders() *leaders { return &leaders{changed: make(chan struct{})} }
+func newLeaders() *leaders {
+	l := &leaders{}
+	l.reign, l.end = context.WithCancel(context.Background())
+	return l
+}
 
-func (l *leaders) Leader() (forward.Target, <-chan struct{}) {
+func (l *leaders) Leader() (forward.Target, context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.is, l.changed
+	return l.is, l.reign
 }
 
 func (l *leaders) set(t forward.Target) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.is = t
-	close(l.changed)
-	l.changed = make(chan struct{})
+	l.end()
+	l.reign, l.end = context.WithCancel(context.Background())
 }
 
 // log is a text that goroutines write.
@@ -78,12 +83,13 @@ type hostOptions struct {
 	name, token        string
 	serverTLS, peerTLS *tls.Config // of its listener for hosts, and as their client
 	limits             httpserver.Limits
+	cluster            string // "": that of all others
 	bound              string // a namespace, to which its listener for engines is bound
 }
 
 // host is a page service with a listener for engines and one for other hosts. It follows until it leads.
 type host struct {
-	t      *testing.T
+	t      testing.TB
 	server *httpserver.Server
 	client *forward.Client
 	url    string
@@ -93,17 +99,18 @@ type host struct {
 	http   *http.Client
 }
 
-func startHost(t *testing.T, l forward.Leaders, o hostOptions) *host {
+func startHost(t testing.TB, l forward.Leaders, o hostOptions) *host {
 	t.Helper()
 	h := &host{t: t, log: &log{}, http: &http.Client{Timeout: patience, Transport: &http.Transport{}}}
 	logger := slog.New(slog.NewTextHandler(h.log, nil))
 	h.server = httpserver.New(nil, httpserver.Options{Limits: o.limits, Log: logger})
-	h.client = forward.New(forward.Options{Host: o.name, Version: "test", Token: o.token, TLS: o.peerTLS, Leaders: l, Log: logger})
-	h.server.Switch(httpserver.Source{Leader: h.client})
+	me := forward.Identity{Host: o.name, Cluster: "the cluster" + o.cluster, Version: "test"}
 	engines := listen(t)
 	engines.Address.Namespace = o.bound
 	peers := listen(t)
-	peers.Handler = forward.NewHandler(h.server, forward.HandlerOptions{Version: "test", Token: o.token, Log: logger})
+	h.client = forward.New(forward.Options{Identity: me, Address: peers.Address.Where, Token: o.token, TLS: o.peerTLS, Leaders: l, Log: logger})
+	h.server.Switch(httpserver.Source{Leader: h.client})
+	peers.Handler = forward.NewHandler(h.server, forward.HandlerOptions{Identity: me, Token: o.token, Log: logger})
 	peers.TLS = o.serverTLS
 	h.url = "http://" + engines.Address.Where
 	h.target = forward.Target{Host: o.name, Address: peers.Address.Where}
@@ -125,7 +132,7 @@ func startHost(t *testing.T, l forward.Leaders, o hostOptions) *host {
 	return h
 }
 
-func listen(t *testing.T) *httpserver.Listener {
+func listen(t testing.TB) *httpserver.Listener {
 	t.Helper()
 	l, err := httpserver.Listen(httpserver.Address{Network: "tcp", Where: "127.0.0.1:0"})
 	if err != nil {

@@ -12,11 +12,28 @@ const protocol = "1"
 
 const (
 	headerProtocol  = "Kv3fs-Forward"
-	headerHost      = "Kv3fs-Host"
-	headerVersion   = "Kv3fs-Version" // of kv3fs
+	headerHost      = "Kv3fs-Host"    // who sends the request, or the answer
+	headerCluster   = "Kv3fs-Cluster" // of that host
+	headerVersion   = "Kv3fs-Version" // of its kv3fs
+	headerTo        = "Kv3fs-To"      // for whom a request is
 	headerClient    = "Kv3fs-Client"
 	headerNamespace = "Kv3fs-Namespace"
+	headerRefused   = "Kv3fs-Refused" // in an answer: no host of this cluster should have sent the request
 )
+
+// Identity is what a host says of itself in all requests and answers.
+type Identity struct {
+	Host    string
+	Cluster string // other clusters' hosts have another
+	Version string // of kv3fs
+}
+
+func (i Identity) sign(h http.Header) {
+	h.Set(headerProtocol, protocol)
+	h.Set(headerHost, i.Host)
+	h.Set(headerCluster, i.Cluster)
+	h.Set(headerVersion, i.Version)
+}
 
 // pingPath asks whether a host leads.
 const pingPath = "/forward/ping"

@@ -234,7 +234,7 @@ func TestStrangers(t *testing.T) {
 	a := startHost(t, l, hostOptions{name: "a", token: secret})
 	b := startHost(t, l, hostOptions{name: "b", token: secret})
 	a.lead(nil)
-	right := http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"1"}, "Kv3fs-Host": {"b"}, "Kv3fs-Client": {"uid 1"}}
+	right := http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"1"}, "Kv3fs-Host": {"b"}, "Kv3fs-Cluster": {"the cluster"}, "Kv3fs-To": {"a"}, "Kv3fs-Client": {"uid 1"}}
 	send := func(change func(http.Header)) int {
 		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+a.target.Address+"/0/initialize", strings.NewReader(`{"num_pages":4}`))
 		if err != nil {
