@@ -79,7 +79,12 @@ func TestSickStore(t *testing.T) {
 			t.Errorf("the file system answers %v: a new client takes the daemon for dead: %v", errno, err)
 		}
 		eventually(t, "the log says what is wrong", func() bool {
-			return strings.Contains(k.Log(), `file system does not work`) && strings.Contains(k.Log(), errno.Error())
+			for line := range strings.Lines(k.Log()) {
+				if strings.Contains(line, "file system does not work") && strings.Contains(line, errno.Error()) {
+					return true
+				}
+			}
+			return false
 		})
 		recovered := strings.Count(k.Log(), "file system works again")
 		d.Heal()
