@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -50,6 +51,7 @@ func (a *appender) append(ctx context.Context, b batch, change func(*head), more
 			Else(clientv3.OpGet(batchKey), clientv3.OpGet(headKey), clientv3.OpGet(a.term.Key, clientv3.WithKeysOnly())).
 			Commit()
 	}
+	underWay := false // an attempt was not answered, and may succeed yet
 	for {
 		if err := a.ended(ctx); err != nil {
 			return err
@@ -64,15 +66,22 @@ func (a *appender) append(ctx context.Context, b batch, change func(*head), more
 			a.head, a.seen, a.revision = next, answer.Header.Revision, answer.Header.Revision
 			return nil
 		case err == nil:
-			return a.sort(answer, value, next)
+			again, err := a.sort(answer, value, next)
+			if !again {
+				return err
+			}
+			underWay = false
+			continue
 		case answered(err):
 			done, clear := a.settle(ctx, batchKey, value, next)
 			if done {
 				return nil
 			}
-			if clear {
+			if clear && (!underWay || a.seal(ctx)) {
 				return fmt.Errorf("etcd: %w", err)
 			}
+		default:
+			underWay = true
 		}
 		pause(ctx, retryPause)
 	}
@@ -89,9 +98,40 @@ func (a *appender) ended(ctx context.Context) error {
 	return nil
 }
 
+// seal puts the head once more, unchanged, so that no transaction that was sent before can succeed any more: each compares
+// the head's revision. It reports whether that is done.
+func (a *appender) seal(ctx context.Context) bool {
+	if a.seen == 0 {
+		return false // there is nothing to put again
+	}
+	once, cancel := a.call(ctx)
+	defer cancel()
+	sent := host.SinceBoot()
+	key := a.keys.head()
+	answer, err := a.cluster.Client().Txn(once).
+		If(a.term.Fence(), clientv3.Compare(clientv3.ModRevision(key), "=", a.seen)).
+		Then(clientv3.OpPut(key, encodeJSON(a.head))).
+		Commit()
+	if err != nil || !answer.Succeeded {
+		return false
+	}
+	a.term.Proved(sent)
+	a.seen, a.revision = answer.Header.Revision, answer.Header.Revision
+	return true
+}
+
+// sealed reports whether the head is what this appender has put, whenever it did that, and takes it for that.
+func (a *appender) sealed(head *mvccpb.KeyValue) bool {
+	if a.seen == 0 || string(head.Value) != encodeJSON(a.head) {
+		return false
+	}
+	a.seen = head.ModRevision
+	return true
+}
+
 // sort finds out what a transaction means whose comparisons failed: an earlier attempt has succeeded, the term is over, or there is
-// another appender.
-func (a *appender) sort(answer *clientv3.TxnResponse, value []byte, next head) error {
+// another appender. It may also be that seal has succeeded unheard; then the transaction is to be sent again.
+func (a *appender) sort(answer *clientv3.TxnResponse, value []byte, next head) (again bool, err error) {
 	batches, heads, fences := answer.Responses[0].GetResponseRange().Kvs, answer.Responses[1].GetResponseRange().Kvs, answer.Responses[2].GetResponseRange().Kvs
 	fenced := len(fences) == 0 || fences[0].CreateRevision != a.term.Revision
 	if fenced {
@@ -101,17 +141,42 @@ func (a *appender) sort(answer *clientv3.TxnResponse, value []byte, next head) e
 	case len(batches) == 1 && bytes.Equal(batches[0].Value, value):
 		a.head, a.revision = next, answer.Header.Revision
 		a.seen = batches[0].ModRevision // the head was put by the same transaction; if it was put again, the next append finds out
-		return nil
+		return false, nil
 	case fenced:
-		return fmt.Errorf("%w: its election key is gone", pageservice.ErrDemoted)
+		return false, fmt.Errorf("%w: its election key is gone", pageservice.ErrDemoted)
 	case len(heads) == 1 && heads[0].ModRevision == a.seen, len(heads) == 0 && a.seen == 0:
-		return fmt.Errorf("%w: %w", pageservice.ErrDemoted, damaged("%s is there already, and the head does not say so", a.keys.batch(next.Index)))
+		return false, fmt.Errorf("%w: %w", pageservice.ErrDemoted, damaged("%s is there already, and the head does not say so", a.keys.batch(next.Index)))
+	case len(heads) == 1 && len(batches) == 0 && a.sealed(heads[0]):
+		return true, nil
+	}
+	return false, errMoved
+}
+
+// unmoved returns errMoved if the head is not where this appender left it. While nothing is appended, nothing else
+// would tell: an etcd that was put back to what it was may still have the election key.
+func (a *appender) unmoved(ctx context.Context) error {
+	for _, certain := range []bool{false, true} {
+		revision := int64(0)
+		if certain { // else a member may have answered from the past
+			var err error
+			if revision, err = a.settled(ctx); err != nil {
+				return nil
+			}
+		}
+		answer, err := a.get(ctx, a.keys.head(), revision)
+		if err != nil {
+			return nil // whether this host may answer at all, its term knows
+		}
+		if len(answer.Kvs) == 1 && (answer.Kvs[0].ModRevision == a.seen || certain && a.sealed(answer.Kvs[0])) {
+			return nil
+		}
 	}
 	return errMoved
 }
 
-// answered reports whether etcd itself has answered a request so, and not merely lost it. Then nothing of it is under way. It may
-// have been done nevertheless: a member that runs out of space says so after the write that it has just made.
+// answered reports whether etcd itself has answered a request so, and not merely lost it. Then nothing of that one is under
+// way; earlier ones may be. It may have been done nevertheless: a member that runs out of space says so after the write that it
+// has just made.
 func answered(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, rpctypes.ErrTooManyRequests) {
 		return false

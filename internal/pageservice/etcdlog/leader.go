@@ -89,6 +89,8 @@ const groupTarget = batchBytes * 7 / 8
 func (l *leader) run() {
 	defer close(l.ended)
 	defer func() { l.rewriter.close() }()
+	idle := time.NewTicker(l.o.Period)
+	defer idle.Stop()
 	for {
 		writes, closed := l.queue.Take(groupTarget)
 		if len(writes) > 0 {
@@ -106,6 +108,10 @@ func (l *leader) run() {
 		case <-l.queue.Wake():
 		case host := <-l.name:
 			l.report(l.checkpoint(host))
+		case <-idle.C:
+			if err := l.unmoved(l.ctx); err != nil {
+				l.demote(err)
+			}
 		}
 	}
 }

@@ -28,6 +28,8 @@ func TestOutcomes(t *testing.T) {
 		"a leader that dies anywhere in a group":           testDiesAnywhere,
 		"a request that arrives after its term is refused": testLateRequest,
 		"a leader that is cut off is demoted and closes":   testCutOff,
+		"what is called clear cannot succeed any more":     testLateAttempt,
+		"a seal that is not answered is no other appender": testLateSeal,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

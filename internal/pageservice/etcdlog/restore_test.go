@@ -45,6 +45,7 @@ func TestRestoredEtcd(t *testing.T) {
 	// A follower that runs finds out; the leader appends nothing to a log that is not its own.
 	await(t, "the follower is not warm", func() bool { return !b.State().Warm })
 	await(t, "it says why", func() bool { return strings.Contains(b.State().Reason, "--pages-start-over") })
+	await(t, "the leader, who writes nothing, finds out", func() bool { return a.State().Role != Leading })
 	await(t, "the leader is none", func() bool { return a.write("3") != nil && a.State().Role != Leading })
 	if err := a.Close(); err != nil {
 		t.Error(err)
