@@ -18,7 +18,7 @@ type duCmd struct {
 	operateFlags
 	Path  string `arg:"" optional:"" help:"The directory. Default: all of the daemon's."`
 	Depth int    `env:"-" default:"1" range:"0..1000" help:"How many levels of directories below it are listed."`
-	By    string `env:"-" default:"directory" enum:"directory,owner,model" help:"directory: what directories take, which the daemon knows. owner, model: what the files of each program, or of each model, take where the names tell; the names of all files are read for that."`
+	By    string `env:"-" default:"directory" enum:"directory,owner,model" help:"directory: what directories take. owner, model: what the files of each program, or of each model, take where the names tell."`
 }
 
 // duReport is what the command prints as JSON.

@@ -17,7 +17,7 @@ import (
 type Keeper interface {
 	State() keeper.State
 	Usage(ctx context.Context, dir string, depth int, fn func(keeper.Usage) error) error
-	Groups(ctx context.Context, dir string) ([]keeper.Group, error)
+	Groups(dir string) ([]keeper.Group, error)
 	List(ctx context.Context, q keeper.Query, fn func(keeper.Listed) error) error
 	Describe(at string) (keeper.Description, error)
 	Total(ctx context.Context, s keeper.Selection) (keeper.Total, error)
@@ -108,7 +108,7 @@ func callsOf(k Keeper) map[string]do {
 			return k.Usage(ctx, r.Path, r.Depth, func(u keeper.Usage) error { return send(u) })
 		}),
 		"groups": call(func(ctx context.Context, r pathRequest, send func(any) error) error {
-			return sendAll(send, func() ([]keeper.Group, error) { return k.Groups(ctx, r.Path) })
+			return sendAll(send, func() ([]keeper.Group, error) { return k.Groups(r.Path) })
 		}),
 		"list": call(func(ctx context.Context, q keeper.Query, send func(any) error) error {
 			return k.List(ctx, q, func(e keeper.Listed) error { return send(e) })

@@ -154,7 +154,7 @@ func New(opts Options) (*Keeper, error) {
 		return nil, err
 	}
 	learner := newLearner()
-	inv, err := inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip, Kind: kindOf, Uses: learner, Elapsed: opts.elapsed, Silent: opts.silentInventory(), Log: opts.Log})
+	inv, err := inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip, Kind: kindAndGroup, Uses: learner, Elapsed: opts.elapsed, Silent: opts.silentInventory(), Log: opts.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -424,9 +424,19 @@ func (k *Keeper) kickNow() {
 	}
 }
 
-// kindOf says how files may be treated.
+// kindAndGroup says how a file may be treated, and whose it is.
+func kindAndGroup(path string) (inventory.Kind, inventory.Group) {
+	f := classify.Classify(path, classify.Context{})
+	return kindOfLayout(&f), inventory.Group{Owner: f.Owner.String(), Model: f.Model}
+}
+
+// kindOf says how a file may be treated.
 func kindOf(path string) inventory.Kind {
 	f := classify.Classify(path, classify.Context{})
+	return kindOfLayout(&f)
+}
+
+func kindOfLayout(f *classify.File) inventory.Kind {
 	switch {
 	case f.Delete == classify.AskOperator:
 		return inventory.Unknown

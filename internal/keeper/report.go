@@ -1,19 +1,17 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
-	"github.com/kv3fs/kv3fs/internal/layout/classify"
 )
 
 // State is what there is in a data directory, its limits, and what has gone so far.
@@ -162,85 +160,19 @@ type Group struct {
 	Files int64  `json:"files"`
 }
 
-// mostGroups bounds the groups that are told apart: names are what clients make them. What is
-// beyond counts as its owner's, without a model.
-const mostGroups = 10000
-
-// readers is how many directories are read at once.
-func readers() int { return min(max(runtime.GOMAXPROCS(0)/2, 1), 4) }
-
 // Groups returns what the files below a directory take, by owner and model, the largest
-// first. It reads the names of all files.
-func (k *Keeper) Groups(ctx context.Context, dir string) ([]Group, error) {
-	top, at, err := k.find(dir)
+// first. It looks this up and reads no directory.
+func (k *Keeper) Groups(dir string) ([]Group, error) {
+	top, _, err := k.find(dir)
 	if err != nil {
 		return nil, err
 	}
-	places := k.placesBelow(top, at, anyDepth)
-	var mu sync.Mutex
-	sums, linked := map[Group]Group{}, map[FileKey]bool{}
-	add := func(sums map[Group]Group, g Group, bytes, files int64) {
-		if _, there := sums[g]; !there && len(sums) >= mostGroups {
-			g.Model = ""
-		}
-		sum := sums[g]
-		sum.Bytes, sum.Files = sum.Bytes+bytes, sum.Files+files
-		sums[g] = sum
-	}
-	next := make(chan place)
-	var all sync.WaitGroup
-	for range readers() {
-		all.Go(func() {
-			for p := range next {
-				own := map[Group]Group{}
-				// The scan counts and logs what cannot be read.
-				_ = k.names(ctx, p, func(f found) bool {
-					if f.several {
-						mu.Lock()
-						counted := linked[f.key]
-						linked[f.key] = true
-						mu.Unlock()
-						if counted {
-							return true
-						}
-					}
-					layout := classify.Classify(f.path, classify.Context{})
-					g := Group{Owner: layout.Owner.String(), Model: layout.Model}
-					add(own, g, f.bytes, 1)
-					return true
-				})
-				mu.Lock()
-				for g, sum := range own {
-					add(sums, g, sum.Bytes, sum.Files)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	for _, p := range places {
-		if ctx.Err() != nil {
-			break
-		}
-		next <- p
-	}
-	close(next)
-	all.Wait()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	groups := make([]Group, 0, len(sums))
-	for g, sum := range sums {
-		g.Bytes, g.Files = sum.Bytes, sum.Files
-		groups = append(groups, g)
+	groups := []Group{}
+	for _, t := range k.inv.Groups(top) {
+		groups = append(groups, Group{Owner: t.Owner, Model: t.Model, Bytes: t.Bytes, Files: t.Files})
 	}
 	slices.SortFunc(groups, func(a, b Group) int {
-		if a.Bytes != b.Bytes {
-			if a.Bytes > b.Bytes {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.Owner+"\x00"+a.Model, b.Owner+"\x00"+b.Model)
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Model, b.Model))
 	})
 	return groups, nil
 }

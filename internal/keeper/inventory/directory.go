@@ -20,11 +20,12 @@ type Directory struct {
 	id       uint32
 	parent   *Directory // nil for the root
 	name     string
-	children int    // directories whose parent it is
-	gone     bool   // removed, but something is still charged to it or to one below
-	listed   uint32 // the last scan that has read all of it
-	seen     uint32 // the last scan that found it, or that it is newer than
-	queued   uint32 // the last scan that meant to read it
+	children int      // directories whose parent it is
+	gone     bool     // removed, but something is still charged to it or to one below
+	listed   uint32   // the last scan that has read all of it
+	seen     uint32   // the last scan that found it, or that it is newer than
+	queued   uint32   // the last scan that meant to read it
+	places   []uint32 // of its files, by group
 
 	// Of the scanner, for Refresh.
 	stamp   dirStamp // before it was read last
@@ -119,10 +120,12 @@ type directories struct {
 	byID  []*Directory // by Directory.id; nil where one was dropped
 	free  []uint32
 	moves atomic.Uint64 // directories moved and removed so far; changed under mu
+
+	places places
 }
 
 func newDirectories(root Key) *directories {
-	d := &directories{byKey: make(map[Key]*Directory)}
+	d := &directories{byKey: make(map[Key]*Directory), places: places{numbers: make(map[Group]uint32)}}
 	d.root = d.addLocked(root, nil, "")
 	return d
 }
@@ -164,6 +167,10 @@ func (ds *directories) sweepLocked(d *Directory) {
 	for d != nil && d.gone && d.children == 0 && d.direct.Load() == 0 && ds.byID[d.id] == d {
 		ds.byID[d.id] = nil
 		ds.free = append(ds.free, d.id)
+		for _, id := range d.places {
+			ds.places.drop(id)
+		}
+		d.places = nil
 		d.parent.children--
 		d = d.parent
 	}
@@ -247,6 +254,21 @@ func (ds *directories) chargeLocked(d *Directory, bytes, files, claimed int64, f
 		}
 		up.add(bytes, files, held)
 	}
+}
+
+// chargeFileLocked is chargeLocked for what changes of the files of a place.
+func (ds *directories) chargeFileLocked(id uint32, bytes, files, claimed int64, found bool) {
+	p := ds.places.all[id]
+	p.add(bytes, files)
+	if files < 0 {
+		ds.places.left.Add(-files)
+	}
+	ds.chargeLocked(p.dir, bytes, files, claimed, found)
+}
+
+func (p *place) add(bytes, files int64) {
+	b, n := p.bytes.Add(bytes), p.files.Add(files)
+	invariants.Check(b >= 0 && n >= 0, "a place in directory %q has %d files of %d bytes", p.dir.name, n, b)
 }
 
 // lay takes up to n bytes from the ghost and returns how many.

@@ -39,7 +39,7 @@ const (
 
 // file is the record of one file. There may be millions, hence the packing.
 type file struct {
-	dir     uint32 // the directory it is charged to
+	place   uint32 // what it is charged to, see places
 	blocks  uint32 // of 512 bytes, the low 32 bits
 	lastUse uint32 // on the inventory's clock
 	flags   uint16

@@ -20,9 +20,9 @@ type Options struct {
 	// Skip is an entry of the directory that is not looked at, and not counted.
 	Skip string
 
-	// Kind says how to treat a file, by its path below the directory. It may be called
-	// concurrently. nil: every file is an Entry.
-	Kind func(path string) Kind
+	// Kind says how to treat a file, and whose it is, by its path below the directory. It may be
+	// called concurrently. nil: every file is an Entry.
+	Kind func(path string) (Kind, Group)
 
 	// Uses is told how entries are used; nil: nobody is.
 	Uses Uses
@@ -77,7 +77,7 @@ const mostLooks = 1 << 16
 // closes it after the last use.
 func New(dir string, opts Options) (*Inventory, error) {
 	if opts.Kind == nil {
-		opts.Kind = func(string) Kind { return Entry }
+		opts.Kind = func(string) (Kind, Group) { return Entry, Group{} }
 	}
 	if opts.Elapsed == nil {
 		start := time.Now()
@@ -184,12 +184,12 @@ func (v *Inventory) home(dir Key) (d *Directory, placed bool) {
 	return v.dirs.root, false
 }
 
-// kindOf returns the Kind of an entry of d.
-func (v *Inventory) kindOf(d *Directory, entry string) Kind {
+// kindOf returns the Kind of an entry of d, and whose it is.
+func (v *Inventory) kindOf(d *Directory, entry string) (Kind, Group) {
 	path, ok := v.Path(d)
 	switch {
 	case !ok:
-		return Entry
+		return Entry, Group{}
 	case path == ".":
 		return v.Kind(entry)
 	}
@@ -213,7 +213,7 @@ func (v *Inventory) Created(k, dir Key, entry string, isDir bool) {
 	}
 	v.lostDirectory(k) // one that was removed unseen had the same number
 	d, placed := v.home(dir)
-	kind := v.kindOf(d, entry)
+	kind, group := v.kindOf(d, entry)
 	s := v.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,13 +225,13 @@ func (v *Inventory) Created(k, dir Key, entry string, isDir bool) {
 		f.set(unplaced, !placed)
 		f.set(seenOdd, v.odd())
 		v.begins(s, k.Ino, &f, d, entry)
-		v.insertLocked(s, k.Ino, f, d, false)
+		v.insertLocked(s, k.Ino, f, d, group, false)
 		return
 	case f.is(nameless):
 		f.set(nameless, false)
 		f.tag = tagOf(entry)
 		f.setKind(kind)
-		v.moveLocked(s, k.Ino, &f, d)
+		v.moveLocked(s, k.Ino, &f, d, group)
 		f.set(unplaced, !placed)
 		v.begins(s, k.Ino, &f, d, entry)
 	case !placed:
@@ -239,12 +239,12 @@ func (v *Inventory) Created(k, dir Key, entry string, isDir bool) {
 	case f.is(unplaced):
 		f.set(unplaced, false)
 		f.tag = tagOf(entry)
-		v.moveLocked(s, k.Ino, &f, d)
+		v.moveLocked(s, k.Ino, &f, d, group)
 	case f.is(several):
 		s.addName(k.Ino, name{d.id, tagOf(entry)})
-	case f.dir != d.id || f.tag != tagOf(entry):
+	case v.homeOf(&f) != d || f.tag != tagOf(entry):
 		f.set(several, true)
-		s.names[k.Ino] = []name{{f.dir, f.tag}, {d.id, tagOf(entry)}}
+		s.names[k.Ino] = []name{{v.homeOf(&f).id, f.tag}, {d.id, tagOf(entry)}}
 	case !f.is(fresh):
 		v.begins(s, k.Ino, &f, d, entry) // a scan has found it before the event came
 	}
@@ -302,6 +302,9 @@ func (v *Inventory) Removed(k, dir Key, entry string, last bool) {
 		delete(s.names, k.Ino)
 		f.set(several, false)
 		f.set(nameless, true)
+		if f.is(inUse) {
+			v.moveLocked(s, k.Ino, &f, v.homeOf(&f), Group{})
+		}
 		s.files[k.Ino] = f
 		v.endLocked(s, k.Ino)
 		return
@@ -315,9 +318,9 @@ func (v *Inventory) Removed(k, dir Key, entry string, last bool) {
 
 // rehomeLocked charges a file to a directory where it has a name, if that is known.
 func (v *Inventory) rehomeLocked(s *shard, ino uint64, f *file) {
-	all := s.names[ino]
+	all, home := s.names[ino], v.homeOf(f)
 	for _, n := range all {
-		if n.dir == f.dir {
+		if n.dir == home.id {
 			return
 		}
 	}
@@ -330,7 +333,7 @@ func (v *Inventory) rehomeLocked(s *shard, ino uint64, f *file) {
 		f.set(unplaced, true)
 	}
 	if d != nil {
-		v.moveLocked(s, ino, f, d)
+		v.moveLocked(s, ino, f, d, v.groupOf(f)) // most likely
 	}
 }
 
@@ -338,6 +341,13 @@ func (v *Inventory) numbered(id uint32) *Directory {
 	v.dirs.mu.RLock()
 	defer v.dirs.mu.RUnlock()
 	return v.dirs.byID[id]
+}
+
+// homeOf returns the directory that a file is charged to.
+func (v *Inventory) homeOf(f *file) *Directory {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	return v.dirs.places.all[f.place].dir
 }
 
 // lostDirectory removes the record of a directory, if k is one.
@@ -364,7 +374,7 @@ func (v *Inventory) Renamed(k, from Key, oldName string, to Key, newName string)
 	}
 	was, known := v.home(from)
 	d, placed := v.home(to)
-	kind := v.kindOf(d, newName)
+	kind, group := v.kindOf(d, newName)
 	s := v.shard(k)
 	s.mu.Lock()
 	s.changes++
@@ -386,10 +396,10 @@ func (v *Inventory) Renamed(k, from Key, oldName string, to Key, newName string)
 		}
 		v.rehomeLocked(s, k.Ino, &f)
 	} else {
-		if known && placed && f.dir != was.id {
+		if known && placed && v.homeOf(&f) != was {
 			v.lookAt(d, newName) // the event about an earlier move may come later
 		}
-		v.moveLocked(s, k.Ino, &f, d)
+		v.moveLocked(s, k.Ino, &f, d, group)
 		f.tag = tagOf(newName)
 		f.set(unplaced, !placed)
 	}
@@ -458,9 +468,9 @@ func (v *Inventory) Opened(k, dir Key, entry string) {
 		return
 	}
 	d, placed := v.home(dir)
-	kind := Entry
+	kind, group := Entry, Group{}
 	if entry != "" && !ok {
-		kind = v.kindOf(d, entry)
+		kind, group = v.kindOf(d, entry)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -471,7 +481,7 @@ func (v *Inventory) Opened(k, dir Key, entry string) {
 		f.set(nameless, entry == "")
 		f.set(unplaced, !placed)
 		f.set(seenOdd, v.odd())
-		v.insertLocked(s, k.Ino, f, d, false)
+		v.insertLocked(s, k.Ino, f, d, group, false)
 	}
 	f, u := s.useLocked(k.Ino)
 	u.opens++
@@ -537,14 +547,15 @@ func (v *Inventory) Claim(k Key, n int64, overtake bool) (refused *Directory) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f, ok := s.files[k.Ino]
-	if !ok {
-		if !v.ours(k) {
-			return nil
-		}
-		f.dir = v.dirs.root.id // nobody has said where it is
+	if !ok && !v.ours(k) {
+		return nil
 	}
 	v.dirs.mu.RLock()
-	refused = v.dirs.claimLocked(v.dirs.byID[f.dir], n, false, overtake)
+	d := v.dirs.root // nobody has said where it is
+	if ok {
+		d = v.dirs.places.all[f.place].dir
+	}
+	refused = v.dirs.claimLocked(d, n, false, overtake)
 	v.dirs.mu.RUnlock()
 	switch {
 	case refused != nil:
@@ -583,7 +594,9 @@ func (v *Inventory) Settle(k Key, claimed, blocks512 int64) {
 		if s.stray[k.Ino] -= part; s.stray[k.Ino] == 0 {
 			delete(s.stray, k.Ino)
 		}
-		v.charge(v.dirs.root.id, 0, 0, -part, false)
+		v.dirs.mu.RLock()
+		v.dirs.chargeLocked(v.dirs.root, 0, 0, -part, false)
+		v.dirs.mu.RUnlock()
 	}
 	if v.settleDirectory(k, claimed, blocks512) {
 		return
@@ -624,22 +637,19 @@ func (v *Inventory) settleDirectory(k Key, claimed, blocks512 int64) bool {
 
 // insertLocked adds the record of a file of d, which may have been dropped meanwhile. found
 // says that the scan saw it.
-func (v *Inventory) insertLocked(s *shard, ino uint64, f file, d *Directory, found bool) file {
-	v.dirs.mu.RLock()
-	defer v.dirs.mu.RUnlock()
-	v.placeLocked(&f, d)
-	v.dirs.chargeLocked(v.dirs.byID[f.dir], f.bytes(), 1, f.bytes(), found)
+func (v *Inventory) insertLocked(s *shard, ino uint64, f file, d *Directory, g Group, found bool) {
+	v.place(&f, d, g, func() { v.dirs.chargeFileLocked(f.place, f.bytes(), 1, f.bytes(), found) })
 	s.files[ino] = f
-	return f
 }
 
-// placeLocked makes d the directory of a file, or the root if d has no record any more.
-func (v *Inventory) placeLocked(f *file, d *Directory) {
-	if v.dirs.byID[d.id] != d {
-		d = v.dirs.root
-		f.set(unplaced, true)
-	}
-	f.dir = d.id
+// place makes d the directory of a file, or the root if d has no record any more, and runs charge with
+// directories.mu held.
+func (v *Inventory) place(f *file, d *Directory, g Group, charge func()) {
+	v.dirs.at(d, g, func(id uint32) {
+		f.place = id
+		f.set(unplaced, f.is(unplaced) || v.dirs.places.all[id].dir != d)
+		charge()
+	})
 }
 
 // resizeLocked changes what a file takes, where the number of blocks is not negative, and
@@ -652,26 +662,35 @@ func (v *Inventory) resizeLocked(f *file, blocks int64, claimed int64) {
 	}
 	grown := f.bytes() - before
 	if grown != 0 || claimed != 0 {
-		v.charge(f.dir, grown, 0, grown-claimed, false)
+		v.charge(f.place, grown, 0, grown-claimed, false)
 	}
 }
 
-// moveLocked charges a file to another directory.
-func (v *Inventory) moveLocked(s *shard, ino uint64, f *file, to *Directory) {
+// moveLocked charges a file to another directory, or as another group's.
+func (v *Inventory) moveLocked(s *shard, ino uint64, f *file, d *Directory, g Group) {
 	held := f.bytes()
 	if u := s.uses[ino]; u != nil {
 		held += u.reserved
 	}
-	v.dirs.mu.RLock()
-	from := v.dirs.byID[f.dir]
-	v.placeLocked(f, to)
-	to = v.dirs.byID[f.dir]
-	if from != to {
-		v.dirs.chargeLocked(from, -f.bytes(), -1, -held, false)
-		v.dirs.chargeLocked(to, f.bytes(), 1, held, false)
+	from := f.place
+	var left *Directory
+	v.place(f, d, g, func() {
+		ps := &v.dirs.places
+		switch was, is := ps.all[from], ps.all[f.place]; {
+		case was == is:
+		case was.dir == is.dir:
+			was.add(-f.bytes(), -1)
+			is.add(f.bytes(), 1)
+			ps.left.Add(1)
+		default:
+			left = was.dir
+			v.dirs.chargeFileLocked(from, -f.bytes(), -1, -held, false)
+			v.dirs.chargeFileLocked(f.place, f.bytes(), 1, held, false)
+		}
+	})
+	if left != nil {
+		v.sweep(left)
 	}
-	v.dirs.mu.RUnlock()
-	v.sweep(from)
 }
 
 // endLocked forgets the uses of a file if there are none, and the file if it has no name
@@ -698,14 +717,14 @@ func (v *Inventory) dropLocked(s *shard, ino uint64, f file) {
 	delete(s.files, ino)
 	delete(s.names, ino)
 	delete(s.followed, ino)
-	v.charge(f.dir, -f.bytes(), -1, -f.bytes(), false)
+	v.charge(f.place, -f.bytes(), -1, -f.bytes(), false)
 }
 
-// charge changes the totals of the directory of a file, and of those above it.
-func (v *Inventory) charge(dir uint32, bytes, files, claimed int64, found bool) {
+// charge changes the totals of the place of a file, of its directory, and of those above it.
+func (v *Inventory) charge(place uint32, bytes, files, claimed int64, found bool) {
 	v.dirs.mu.RLock()
-	d := v.dirs.byID[dir]
-	v.dirs.chargeLocked(d, bytes, files, claimed, found)
+	d := v.dirs.places.all[place].dir
+	v.dirs.chargeFileLocked(place, bytes, files, claimed, found)
 	v.dirs.mu.RUnlock()
 	if files < 0 {
 		v.sweep(d)

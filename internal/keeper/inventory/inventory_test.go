@@ -24,12 +24,19 @@ func keyOf(st *unix.Stat_t) inventory.Key {
 
 func open(t testing.TB, dir string) *inventory.Inventory {
 	t.Helper()
-	v, err := inventory.New(dir, inventory.Options{Skip: ".kv3fs"})
+	v, err := inventory.New(dir, inventory.Options{Skip: ".kv3fs", Kind: func(path string) (inventory.Kind, inventory.Group) {
+		return inventory.Entry, groupOf(filepath.Base(path))
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { v.Close() })
 	return v
+}
+
+// groupOf is whose a file is in these tests, by its name.
+func groupOf(name string) inventory.Group {
+	return inventory.Group{Owner: "owner" + name[len(name)-1:], Model: "model" + name[:1]}
 }
 
 // server changes a directory and sends the events that the file tree sends. As the kernel
@@ -38,6 +45,7 @@ type server struct {
 	t    testing.TB
 	root string
 	v    *inventory.Inventory
+	link bool // it links files, too
 
 	tree  sync.RWMutex    // held while a directory is made or moved
 	dirs  [256]sync.Mutex // by inode
@@ -216,7 +224,7 @@ func (s *server) rename(dir, name, dir2, name2 string) {
 	})
 }
 
-func (s *server) link(dir, name, dir2, name2 string) {
+func (s *server) linkTo(dir, name, dir2, name2 string) {
 	s.in(dir, func(d int, dk inventory.Key) {
 		s.in(dir2, func(d2 int, dk2 inventory.Key) {
 			hold(d, name, func(_ int, st *unix.Stat_t) {
@@ -318,6 +326,68 @@ func same(t testing.TB, v *inventory.Inventory, root string) {
 	}
 }
 
+// sameGroups fails the test where what the files of a group take differs from what is on disk. One of several names
+// counts by any of them.
+func sameGroups(t testing.TB, v *inventory.Inventory, root string) {
+	t.Helper()
+	type has struct {
+		st     unix.Stat_t
+		groups map[inventory.Group]bool
+	}
+	byIno := map[uint64]has{}
+	err := filepath.WalkDir(root, func(at string, e os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.Name() == ".kv3fs":
+			return filepath.SkipDir
+		case !e.Type().IsRegular():
+			return nil
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(at, &st); err != nil {
+			return err
+		}
+		if byIno[st.Ino].groups == nil {
+			byIno[st.Ino] = has{st, map[inventory.Group]bool{}}
+		}
+		byIno[st.Ino].groups[groupOf(e.Name())] = true
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	least, most := map[inventory.Group]inventory.Total{}, map[inventory.Group]inventory.Total{}
+	var all, got inventory.Total
+	add := func(sum *inventory.Total, files, bytes int64) {
+		sum.Files, sum.Bytes = sum.Files+files, sum.Bytes+bytes
+	}
+	for _, is := range byIno {
+		bytes := is.st.Blocks * 512
+		add(&all, 1, bytes)
+		for g := range is.groups {
+			sum := most[g]
+			add(&sum, 1, bytes)
+			most[g] = sum
+			if len(is.groups) == 1 {
+				sum := least[g]
+				add(&sum, 1, bytes)
+				least[g] = sum
+			}
+		}
+	}
+	for _, is := range v.Groups(v.Root()) {
+		l, m := least[is.Group], most[is.Group]
+		if is.Files < l.Files || is.Files > m.Files || is.Bytes < l.Bytes || is.Bytes > m.Bytes {
+			t.Errorf("%d files of %d bytes of %+v; want %d to %d of %d to %d", is.Files, is.Bytes, is.Group, l.Files, m.Files, l.Bytes, m.Bytes)
+		}
+		add(&got, is.Files, is.Bytes)
+	}
+	if got != all {
+		t.Errorf("all groups together have %d files of %d bytes; want %d of %d", got.Files, got.Bytes, all.Files, all.Bytes)
+	}
+}
+
 // Random operations of several clients, with scans in between: the totals are those on
 // disk; and so they are for an inventory that starts anew, and after changes that nobody
 // sent events of.
@@ -334,7 +404,7 @@ func TestTotals(t *testing.T) {
 		os.WriteFile(filepath.Join(root, ".kv3fs", "state"), make([]byte, 10000), 0o600)
 		v := open(t, root)
 		var clients sync.WaitGroup
-		s := &server{t: t, root: root, v: v}
+		s := &server{t: t, root: root, v: v, link: round%2 == 0}
 		for range 4 {
 			mine := rand.New(rand.NewPCG(random.Uint64(), 2))
 			clients.Go(func() {
@@ -347,6 +417,9 @@ func TestTotals(t *testing.T) {
 		clients.Wait()
 		look(t, v)
 		same(t, v, root)
+		if !s.link { // one of several names may count by one that was removed, until the next scan
+			sameGroups(t, v, root)
+		}
 		if t.Failed() {
 			t.Fatalf("round %d: after events and a scan at once", round)
 		}
@@ -354,16 +427,18 @@ func TestTotals(t *testing.T) {
 		again := open(t, root)
 		scan(t, again)
 		same(t, again, root)
+		sameGroups(t, again, root)
 		if t.Failed() {
 			t.Fatalf("round %d: after a new start", round)
 		}
 
-		unseen := &server{t: t, root: root, v: open(t, root)} // its events go nowhere
+		unseen := &server{t: t, root: root, v: open(t, root), link: true} // its events go nowhere
 		for range 60 {
 			unseen.random(random)
 		}
 		scan(t, v)
 		same(t, v, root)
+		sameGroups(t, v, root)
 		if t.Failed() {
 			t.Fatalf("round %d: after changes without events", round)
 		}
@@ -402,7 +477,11 @@ func (s *server) random(r *rand.Rand) {
 	}
 	file := func() string { return fmt.Sprint("f", r.IntN(12)) }
 	sub := func() string { return fmt.Sprint("d", r.IntN(4)) }
-	switch r.IntN(12) {
+	ops := 11
+	if s.link {
+		ops++
+	}
+	switch r.IntN(ops) {
 	case 0, 1:
 		s.mkdir(dir(), sub())
 	case 2, 3, 4:
@@ -418,6 +497,6 @@ func (s *server) random(r *rand.Rand) {
 	case 10:
 		s.rename(dir(), sub(), dir(), sub())
 	case 11:
-		s.link(dir(), file(), dir(), file())
+		s.linkTo(dir(), file(), dir(), file())
 	}
 }

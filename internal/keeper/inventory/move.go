@@ -74,7 +74,7 @@ func (v *Inventory) weight(k Key) (bytes int64, in *Directory) {
 	if u := s.uses[k.Ino]; u != nil {
 		bytes += u.reserved
 	}
-	return bytes, v.numbered(f.dir)
+	return bytes, v.homeOf(&f)
 }
 
 // Release ends the claim.

@@ -227,3 +227,19 @@ func TestRemovedWhileInUse(t *testing.T) {
 		}
 	}
 }
+
+// A scan drops directories that were removed, unseen, with those above them.
+func TestNestedRemoval(t *testing.T) {
+	root := t.TempDir()
+	v := open(t, root)
+	if err := os.MkdirAll(filepath.Join(root, "d1/d2/d3"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	scan(t, v)
+	same(t, v, root)
+	if err := os.RemoveAll(filepath.Join(root, "d1")); err != nil {
+		t.Fatal(err)
+	}
+	scan(t, v)
+	same(t, v, root)
+}

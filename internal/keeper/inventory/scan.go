@@ -220,7 +220,7 @@ func (v *Inventory) stays(k Key, d *Directory, entry string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f, ok := s.files[k.Ino]
-	if !ok || f.dir != d.id || f.tag != tagOf(entry) {
+	if !ok || v.homeOf(&f) != d || f.tag != tagOf(entry) {
 		return false
 	}
 	f.set(seenOdd, v.odd())
@@ -274,7 +274,7 @@ func (v *Inventory) settles(k Key) uint32 {
 // found makes the record of a file agree with an entry that was read when the shard had
 // seen so many changes. It reports false if the entry has to be read again.
 func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, changes uint64) bool {
-	kind := v.kindOf(d, entry)
+	kind, group := v.kindOf(d, entry)
 	s := v.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,14 +293,14 @@ func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, c
 			f.set(several, true)
 			s.names[k.Ino] = []name{{d.id, tagOf(entry)}}
 		}
-		v.insertLocked(s, k.Ino, f, d, true)
+		v.insertLocked(s, k.Ino, f, d, group, true)
 		return true
 	}
-	here := name{d.id, tagOf(entry)}
+	here, home := name{d.id, tagOf(entry)}, v.homeOf(&f)
 	first := f.is(seenOdd) != v.odd()
 	f.set(seenOdd, v.odd())
 	switch {
-	case f.is(unplaced), f.is(nameless), first || st.Nlink == 1 && (f.is(several) || f.dir != d.id):
+	case f.is(unplaced), f.is(nameless), first || st.Nlink == 1 && (f.is(several) || home != d):
 		// So far this is its only name.
 		f.set(unplaced, false)
 		f.set(nameless, false)
@@ -311,12 +311,12 @@ func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, c
 		}
 		f.setKind(kind)
 		f.tag = here.tag
-		v.moveLocked(s, k.Ino, &f, d)
+		v.moveLocked(s, k.Ino, &f, d, group)
 	case f.is(several):
 		s.addName(k.Ino, here)
-	case st.Nlink > 1 && here != (name{f.dir, f.tag}):
+	case st.Nlink > 1 && here != (name{home.id, f.tag}):
 		f.set(several, true)
-		s.names[k.Ino] = []name{{f.dir, f.tag}, here}
+		s.names[k.Ino] = []name{{home.id, f.tag}, here}
 	}
 	if !f.is(inUse) || f.is(unsized) {
 		v.resizeLocked(&f, int64(st.Blocks), 0)
@@ -330,16 +330,20 @@ func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, c
 func (sc *scan) drop() {
 	v := sc.v
 	v.dirs.mu.Lock()
-	lost := make([]bool, len(v.dirs.byID)) // by id: whether files that were not seen are gone
+	var lostDirs []*Directory
 	for _, d := range v.dirs.byID {
-		if d != nil && d.parent != nil && !d.gone && d.parent.listed == sc.number && d.seen != sc.number {
-			v.dirs.removeLocked(d)
+		if d != nil && !d.gone && d.seen != sc.number && sc.isGoneLocked(d) {
+			lostDirs = append(lostDirs, d)
 		}
 	}
-	for id, d := range v.dirs.byID {
-		if d != nil {
-			_, there := d.pathLocked()
-			lost[id] = !there || d.listed == sc.number
+	for _, d := range lostDirs {
+		v.dirs.removeLocked(d)
+	}
+	lost := make([]bool, len(v.dirs.places.all)) // by place: whether files that were not seen are gone
+	for id, p := range v.dirs.places.all {
+		if p != nil {
+			_, there := p.dir.pathLocked()
+			lost[id] = !there || p.dir.listed == sc.number
 		}
 	}
 	v.dirs.mu.Unlock()
@@ -352,7 +356,7 @@ func (sc *scan) drop() {
 				if f.is(seenOdd) == odd {
 					continue
 				}
-				if !f.is(inUse) && int(f.dir) < len(lost) && lost[f.dir] {
+				if !f.is(inUse) && int(f.place) < len(lost) && lost[f.place] {
 					v.dropLocked(s, ino, f)
 					continue
 				}
@@ -362,6 +366,16 @@ func (sc *scan) drop() {
 			s.mu.Unlock()
 		}
 	})
+}
+
+// isGoneLocked reports whether the scan did not find a directory, or one above it, where it should have been.
+func (sc *scan) isGoneLocked(d *Directory) bool {
+	for ; d.parent != nil; d = d.parent {
+		if d.gone || d.parent.listed == sc.number && d.seen != sc.number {
+			return true
+		}
+	}
+	return false
 }
 
 // tables calls fn with the files of each device.

@@ -73,10 +73,10 @@ type Query struct {
 // Kept are none, nor are those that no scan has placed.
 func (v *Inventory) Candidates(q Query) []Candidate {
 	v.dirs.mu.RLock()
-	dirs := make([]*Directory, len(v.dirs.byID))
-	for id, d := range v.dirs.byID {
-		if d != nil && d.belowLocked(q.Top) {
-			dirs[id] = d
+	dirs := make([]*Directory, len(v.dirs.places.all)) // by place
+	for id, p := range v.dirs.places.all {
+		if p != nil && p.dir.belowLocked(q.Top) {
+			dirs[id] = p.dir
 		}
 	}
 	v.dirs.mu.RUnlock()
@@ -86,7 +86,7 @@ func (v *Inventory) Candidates(q Query) []Candidate {
 			s := &t.shards[i]
 			s.mu.Lock()
 			for ino, f := range s.files {
-				if f.flags&(nameless|unplaced) != 0 || f.kind() == Kept || f.kind() == Unknown && !q.Unknown || int(f.dir) >= len(dirs) || dirs[f.dir] == nil {
+				if f.flags&(nameless|unplaced) != 0 || f.kind() == Kept || f.kind() == Unknown && !q.Unknown || int(f.place) >= len(dirs) || dirs[f.place] == nil {
 					continue
 				}
 				if f.is(inUse) {
@@ -96,7 +96,7 @@ func (v *Inventory) Candidates(q Query) []Candidate {
 					continue
 				}
 				c := Candidate{
-					Key: Key{t.dev, ino}, Dir: dirs[f.dir], Bytes: f.bytes(), LastUse: f.lastUse, Uses: f.uses,
+					Key: Key{t.dev, ino}, Dir: dirs[f.place], Bytes: f.bytes(), LastUse: f.lastUse, Uses: f.uses,
 					Kind: f.kind(), Rank: q.Rank(f.lastUse, f.uses),
 				}
 				switch {
@@ -135,7 +135,7 @@ func (v *Inventory) File(k Key) (File, bool) {
 	if !ok {
 		return File{}, false
 	}
-	return File{Dir: v.numbered(f.dir), Bytes: f.bytes(), LastUse: f.lastUse, Uses: f.uses, Kind: f.kind(), InUse: f.is(inUse), Several: f.is(several)}, true
+	return File{Dir: v.homeOf(&f), Bytes: f.bytes(), LastUse: f.lastUse, Uses: f.uses, Kind: f.kind(), InUse: f.is(inUse), Several: f.is(several)}, true
 }
 
 // Tag returns the tag of the name that a file was found under last.
@@ -156,7 +156,7 @@ func (v *Inventory) Forget(k Key, d *Directory, changes uint64) {
 	s := v.shard(k)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f, ok := s.files[k.Ino]; ok && s.changes == changes && !f.is(inUse) && !f.is(several) && f.dir == d.id {
+	if f, ok := s.files[k.Ino]; ok && s.changes == changes && !f.is(inUse) && !f.is(several) && v.homeOf(&f) == d {
 		s.changes++
 		v.dropLocked(s, k.Ino, f)
 	}
@@ -256,7 +256,7 @@ func (v *Inventory) Pressed(k Key, part float64) bool {
 		s := v.shard(k)
 		s.mu.Lock()
 		if f, ok := s.files[k.Ino]; ok {
-			d = v.numbered(f.dir)
+			d = v.homeOf(&f)
 		}
 		s.mu.Unlock()
 	}

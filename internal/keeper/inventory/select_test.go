@@ -12,16 +12,16 @@ import (
 // Candidates come in order, also in parts: temporary ones first, then by rank, and the newest number first where that is the same; below one
 // directory only, and without those that are in use, unknown or kept.
 func TestCandidates(t *testing.T) {
-	v, err := inventory.New(t.TempDir(), inventory.Options{Kind: func(path string) inventory.Kind {
+	v, err := inventory.New(t.TempDir(), inventory.Options{Kind: func(path string) (inventory.Kind, inventory.Group) {
 		switch {
 		case strings.Contains(path, "tmp"):
-			return inventory.Temporary
+			return inventory.Temporary, inventory.Group{}
 		case strings.Contains(path, "kept"):
-			return inventory.Kept
+			return inventory.Kept, inventory.Group{}
 		case strings.Contains(path, "unknown"):
-			return inventory.Unknown
+			return inventory.Unknown, inventory.Group{}
 		}
-		return inventory.Entry
+		return inventory.Entry, inventory.Group{}
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -327,7 +327,7 @@ func (sc *scan) known(d *Directory, e dirent) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f, ok := s.files[k.Ino]
-	if !ok || f.dir != d.id || f.tag != tagOf(e.Name) || f.flags&(unsized|nameless|several|unplaced) != 0 {
+	if !ok || v.homeOf(&f) != d || f.tag != tagOf(e.Name) || f.flags&(unsized|nameless|several|unplaced) != 0 {
 		return false
 	}
 	f.set(seenOdd, v.odd())

@@ -55,11 +55,11 @@ func used(t *testing.T) (v *inventory.Inventory, u *uses, later func()) {
 	now := time.Duration(0)
 	v, err := inventory.New(t.TempDir(), inventory.Options{
 		Uses: u, Elapsed: func() time.Duration { return now },
-		Kind: func(path string) inventory.Kind {
+		Kind: func(path string) (inventory.Kind, inventory.Group) {
 			if strings.HasSuffix(path, ".tmp") {
-				return inventory.Temporary
+				return inventory.Temporary, inventory.Group{}
 			}
-			return inventory.Entry
+			return inventory.Entry, inventory.Group{}
 		},
 	})
 	if err != nil {

@@ -1,0 +1,104 @@
+package inventory_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
+)
+
+// grouped is an inventory whose files have the group "o" and their names as models.
+func grouped(t *testing.T) (v *inventory.Inventory, key func(i int) inventory.Key) {
+	v, err := inventory.New(t.TempDir(), inventory.Options{Kind: func(path string) (inventory.Kind, inventory.Group) {
+		return inventory.Entry, inventory.Group{Owner: "o", Model: filepath.Base(path)}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { v.Close() })
+	return v, func(i int) inventory.Key { return inventory.Key{Dev: v.KeyOf(v.Root()).Dev, Ino: uint64(1<<50 + i)} }
+}
+
+func byModel(v *inventory.Inventory, d *inventory.Directory) map[string]inventory.Total {
+	all := map[string]inventory.Total{}
+	for _, is := range v.Groups(d) {
+		all[is.Model] = is
+	}
+	return all
+}
+
+// Groups follow files as they grow, are renamed, moved and removed, below each directory.
+func TestGroups(t *testing.T) {
+	v, key := grouped(t)
+	root, dir := v.KeyOf(v.Root()), key(1)
+	want := func(d *inventory.Directory, want map[string]int64) {
+		t.Helper()
+		got := byModel(v, d)
+		for model, blocks := range want {
+			if is := got[model]; is.Files != 1 || is.Bytes != 512*blocks || is.Owner != "o" {
+				t.Errorf("model %q: %+v; want %d blocks", model, is, blocks)
+			}
+		}
+		if len(got) != len(want) {
+			t.Errorf("%v; want %v", got, want)
+		}
+	}
+	v.Created(dir, root, "dir", true)
+	d, _ := v.Directory(dir)
+	v.Created(key(2), root, "a", false)
+	v.Created(key(3), dir, "b", false)
+	v.Settle(key(2), 0, 8)
+	v.Settle(key(3), 0, 16)
+	want(v.Root(), map[string]int64{"a": 8, "b": 16})
+	want(d, map[string]int64{"b": 16})
+	v.Renamed(key(2), root, "a", dir, "c")
+	v.Settle(key(2), 0, 24)
+	want(d, map[string]int64{"b": 16, "c": 24})
+	v.Opened(key(3), dir, "b")
+	v.Removed(key(3), dir, "b", true)
+	want(d, map[string]int64{"c": 24})
+	if v.Root().Files() != 2 {
+		t.Errorf("%d files; want the one that is open, too", v.Root().Files())
+	}
+	v.Created(key(3), root, "d", false) // it has a name again
+	want(v.Root(), map[string]int64{"c": 24, "d": 16})
+	v.Closed(key(3), 32)
+	want(v.Root(), map[string]int64{"c": 24, "d": 32})
+	v.Removed(key(2), dir, "c", true)
+	v.Removed(dir, root, "dir", true)
+	want(v.Root(), map[string]int64{"d": 32})
+}
+
+// Names are what clients make them: so many groups are told apart, and others count as their owner's. Those whose
+// files have gone make room for new ones.
+func TestManyGroups(t *testing.T) {
+	const most, many = 10000, 13000
+	v, key := grouped(t)
+	root := v.KeyOf(v.Root())
+	for round := range 3 {
+		name := func(i int) string { return fmt.Sprintf("r%d-%d", round, i) }
+		for i := range many {
+			v.Created(key(i), root, name(i), false)
+			v.Settle(key(i), 0, 1)
+		}
+		got, files := byModel(v, v.Root()), int64(0)
+		for _, is := range got {
+			files += is.Files
+		}
+		if len(got) != most+1 || got[""].Files != many-most || files != many {
+			t.Errorf("round %d: %d groups of %d files, %+v", round, len(got), files, got[""])
+		}
+		for i := range most - 100 {
+			if is := got[name(i)]; is.Files != 1 || is.Bytes != 512 {
+				t.Fatalf("round %d: %+v", round, is)
+			}
+		}
+		for i := range many {
+			v.Removed(key(i), root, name(i), true)
+		}
+		if got := v.Groups(v.Root()); len(got) != 0 {
+			t.Errorf("%v are left", got)
+		}
+	}
+}
