@@ -34,16 +34,11 @@ func (x *Index) GiveUp(ctx context.Context, name pageservice.Space, rankID int) 
 			return fmt.Errorf("%w for %v more", pageservice.ErrInUse, time.Duration(until-now))
 		}
 	}
-	// Readers get leases while a change is being logged, but not of keys that are being removed.
-	var ids []uint32
-	for id, e := range s.entries.all {
-		e.removing = true
-		ids = append(ids, id)
-	}
+	withheld := s.withhold(nil)
 	return s.write(ctx, func(err error) {
 		s.exclusive = false
 		if err != nil {
-			s.unmark(ids)
+			s.unmark(withheld)
 			return
 		}
 		for _, r := range s.ranks {
@@ -51,6 +46,18 @@ func (x *Index) GiveUp(ctx context.Context, name pageservice.Space, rankID int) 
 		}
 		s.recount()
 	}, &record{kind: cleared})
+}
+
+// withhold marks the keys of a rank, or all if r is nil, as being removed, and returns them. Readers get leases while a
+// change is being logged, but not of those: what is being logged may say that no client uses their pages.
+func (s *space) withhold(r *rank) (ids []uint32) {
+	for id, e := range s.entries.all {
+		if r == nil || r.has(id) {
+			e.removing = true
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // Hide has nobody find a key of a space from now on, until Clear: their pages have other bytes, or will have. It does

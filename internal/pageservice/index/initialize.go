@@ -51,16 +51,19 @@ func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID i
 	next := &record{kind: rankSet, rank: rankID, numPages: o.NumPages}
 	recs := []*record{next}
 	var state pageservice.RankState
+	var withheld []uint32
 	closedUntil := max(s.closedUntil, x.closedUntil())
 	if old != nil { // with another number of pages
 		state.Dropped = old.keyed
 		next.dropped = true
 		closedUntil = max(s.inUseUntil(old)+x.quarantine(), old.closedUntil)
 		recs = append(recs, s.staleRecords(next)...)
+		withheld = s.withhold(old)
 	}
 	next.closed = closedUntil > x.now()
 	err = s.write(ctx, func(err error) {
 		s.exclusive = false
+		s.unmark(withheld)
 		if err != nil {
 			s.discard(x.now())
 			return
@@ -199,8 +202,10 @@ func (x *Index) Forget(ctx context.Context, name pageservice.Space, rankID int) 
 	}
 	closedUntil := max(r.closedUntil, s.inUseUntil(r)+x.quarantine())
 	dropped := r.keyed
+	withheld := s.withhold(r)
 	err := s.write(ctx, func(err error) {
 		s.exclusive = false
+		s.unmark(withheld)
 		if err != nil {
 			return
 		}
