@@ -12,7 +12,8 @@ import (
 // survive the loss of power. Then it gives up the pages in release. It ignores, and
 // counts in Confirmed.Ignored, what is not the caller's to confirm or to release: a page
 // that was never reserved for this key, or whose reservation has ended and that another
-// writer has now, or that belongs to a key.
+// writer has now, or that belongs to a key. Nor does it confirm a page whose reservation is younger than the call, which
+// may have had to wait: another writer of the same key has it.
 //
 // A release names no key, and may come late from a former writer of the page. So the
 // quarantine begins as if the reservation had lasted, and the present writer may still
@@ -22,6 +23,7 @@ func (x *Index) Confirm(ctx context.Context, name pageservice.Space, rankID int,
 	if err := x.usable(ctx); err != nil {
 		return nothing, err
 	}
+	called := x.now()
 	keys, err := newBatch(len(written), func(i int) string { return written[i].Key })
 	if err != nil {
 		return nothing, err
@@ -53,7 +55,7 @@ func (x *Index) Confirm(ctx context.Context, name pageservice.Space, rankID int,
 	}
 
 	// A copy, because confirmed may run when the caller is gone.
-	c := confirmation{release: slices.Clone(release)}
+	c := confirmation{called: called, release: slices.Clone(release)}
 	for i, w := range written {
 		s.plan(r, &c, w, keys, i)
 	}
@@ -75,6 +77,7 @@ func (x *Index) Confirm(ctx context.Context, name pageservice.Space, rankID int,
 
 // confirmation holds the effects of a call of Confirm.
 type confirmation struct {
+	called  int64    // when
 	pages   []uint32 // that will belong to their keys
 	ids     []uint32 // the keys' entries
 	second  []uint32 // that are given up, because their keys have another page here
@@ -112,7 +115,7 @@ func (s *space) plan(r *rank, c *confirmation, w pageservice.Placed, keys *batch
 	switch {
 	case known && r.page(id) == page+1:
 		c.done.Keys++ // again
-	case h == nil || h.hash != keys.logged[i] || h.state == deleted:
+	case h == nil || h.hash != keys.logged[i] || h.state == deleted || h.at > c.called:
 		c.done.Ignored++
 	case h.busy:
 		c.done.Keys++ // twice in one batch
@@ -175,7 +178,7 @@ func (s *space) giveUp(r *rank, c *confirmation) {
 	for _, page := range c.release {
 		if r.used(page) {
 			h := r.holdOf(uint32(page))
-			if h != nil && !h.busy && (h.state == writable || h.state == late) {
+			if h != nil && !h.busy && (h.state == writable || h.state == late) && h.at <= c.called {
 				r.change(uint32(page), givenUp, max(now, h.at+s.index.reserve())+s.index.quarantine())
 				c.done.Released++
 				continue
