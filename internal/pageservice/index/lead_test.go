@@ -189,3 +189,29 @@ func TestASuccessorEvictsTheOldestKeysFirst(t *testing.T) {
 		}
 	}
 }
+
+// A host that could not lead reads on, and may be able to lead later. Then it gives no page to two.
+func TestReplayedAgain(t *testing.T) {
+	first, second := pageservice.Space{Set: "sglang/a/0"}, pageservice.Space{Set: "sglang/b/0"}
+	x := replayAll(t, [][]byte{
+		(&record{kind: rankSet, space: first, numPages: 4}).encode(),
+		(&record{kind: reserved, space: first, pages: []uint32{0, 1, 2}, hashes: []uint64{1, 2, 3}}).encode(),
+		(&record{kind: rested, space: first, pages: []uint32{0, 1}}).encode(),
+		(&record{kind: rankSet, space: second, numPages: 1}).encode(),
+		(&record{kind: confirmed, space: second, pages: []uint32{1}, keys: []string{"k"}}).encode(),
+	}, Options{})
+	if err := x.replayed(); err == nil {
+		t.Fatal("a rank has keys in pages that it does not have, and nothing was said")
+	}
+	for _, rec := range []*record{
+		{kind: rankSet, space: second, numPages: 2},
+		{kind: confirmed, space: first, pages: []uint32{1, 2}, keys: []string{"k", "l"}},
+	} {
+		if err := x.replayRecord(rec.encode()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(x.replayed(), x.Check()); err != nil {
+		t.Fatal(err)
+	}
+}

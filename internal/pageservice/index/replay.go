@@ -176,9 +176,10 @@ func (s *space) replayFreed(r *rank, page uint32) {
 	r.hold(page, hold{state: deleted, busy: true, until: s.index.longestQuarantine()})
 }
 
-// replayed completes the space after the whole log was read.
+// replayed completes the space after the whole log was read. It may be called again, after more was read.
 func (s *space) replayed() error {
 	for _, r := range s.ranks {
+		r.free, r.kept = r.free[:0], r.kept[:0]
 		if int64(len(r.owner)) > r.numPages {
 			return fmt.Errorf("rank %d of %d pages uses %d", r.id, r.numPages, len(r.owner))
 		}
