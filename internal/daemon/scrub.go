@@ -37,9 +37,9 @@ type scrub struct {
 	reader *integrity.Scrubber
 	fn     func(admin.Scrubbed) error
 	is     admin.ScrubProgress
+	left   int64 // bytes to read of files that it has not come to, as they were counted first
 	told   time.Time
-	rate   int64
-	began  time.Time
+	pace   pace
 }
 
 // Scrub implements admin.Scrubber.
@@ -61,15 +61,21 @@ func (s scrubber) Scrub(ctx context.Context, at string, rate int64, fn func(admi
 	if err != nil {
 		return err
 	}
-	run := &scrub{scrubber: s, root: root, dev: deviceOf(about), reader: reader, fn: fn, rate: rate}
+	run := &scrub{scrubber: s, root: root, dev: deviceOf(about), reader: reader, fn: fn, pace: pace{rate: rate}}
 	at = path.Clean(at)
 	err = run.walk(ctx, at, func(_ string, size int64) error {
-		run.is.TotalBytes += size
+		run.left += size
+		run.is.TotalBytes = run.left
 		return run.tell(false)
 	})
-	run.began = time.Now()
 	if err == nil {
-		err = run.walk(ctx, at, func(name string, _ int64) error { return run.file(ctx, name) })
+		err = run.walk(ctx, at, func(name string, size int64) error {
+			run.left = max(run.left-size, 0)
+			return run.file(ctx, name, size)
+		})
+	}
+	if err == nil {
+		run.is.TotalBytes = run.is.ReadBytes // files come, go and change their sizes meanwhile
 	}
 	return errors.Join(err, run.tell(true))
 }
@@ -109,12 +115,14 @@ func (s *scrub) walk(ctx context.Context, at string, fn func(name string, size i
 	})
 }
 
-// file reads one file.
-func (s *scrub) file(ctx context.Context, name string) error {
-	f, err := s.open(name, 0)
+// file reads one file, of which size bytes are thought to be there.
+func (s *scrub) file(ctx context.Context, name string, size int64) error {
+	f, err := s.open(ctx, name, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
 	case err != nil:
 		return s.unreadable(name, err)
 	}
@@ -123,7 +131,7 @@ func (s *scrub) file(ctx context.Context, name string) error {
 		return nil // another one has taken its place
 	}
 	fd, direct := int(f.Fd()), -1
-	if d, err := s.open(name, unix.O_DIRECT); err == nil {
+	if d, err := s.open(ctx, name, unix.O_DIRECT); err == nil {
 		defer d.Close()
 		if same(f, d) {
 			direct = int(d.Fd())
@@ -132,10 +140,12 @@ func (s *scrub) file(ctx context.Context, name string) error {
 	err = s.reader.File(ctx, fd, direct, func(read, verified int64) error {
 		s.is.ReadBytes += read
 		s.is.VerifiedBytes += verified
+		size = max(size-read, 0)
+		s.is.TotalBytes = s.is.ReadBytes + size + s.left
 		if err := s.tell(false); err != nil {
 			return err
 		}
-		return s.pause(ctx)
+		return s.pause(ctx, read)
 	}, func(bad integrity.Damage) error {
 		s.tree.Damaged(name, fd, bad)
 		if bad.Certain {
@@ -154,13 +164,35 @@ func (s *scrub) file(ctx context.Context, name string) error {
 }
 
 // open opens a file without that its reading counts as a use, if it is ours or we are privileged.
-func (s *scrub) open(name string, more int) (*os.File, error) {
+func (s *scrub) open(ctx context.Context, name string, more int) (*os.File, error) {
 	how := os.O_RDONLY | unix.O_NONBLOCK | unix.O_NOFOLLOW | more
-	f, err := s.root.OpenFile(name, how|unix.O_NOATIME, 0)
+	f, err := s.openPatiently(ctx, name, how|unix.O_NOATIME)
 	if errors.Is(err, unix.EPERM) {
-		return s.root.OpenFile(name, how, 0)
+		return s.openPatiently(ctx, name, how)
 	}
 	return f, err
+}
+
+// leaseTick is how often a file is tried on which somebody has a lease: the kernel tells nobody that it has ended. The
+// daemon's own, by which it learns whether a file is in use, are over within that.
+const (
+	leaseTick = time.Millisecond
+	leaseTime = 5 * time.Second
+)
+
+// openPatiently opens a file once nobody has a lease on it.
+func (s *scrub) openPatiently(ctx context.Context, name string, how int) (*os.File, error) {
+	for end := time.Now().Add(leaseTime); ; time.Sleep(leaseTick) {
+		f, err := s.root.OpenFile(name, how, 0)
+		switch {
+		case !errors.Is(err, unix.EAGAIN):
+			return f, err
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case time.Now().After(end):
+			return nil, fmt.Errorf("another program keeps a lease on it: %w", err)
+		}
+	}
 }
 
 func same(a, b *os.File) bool {
@@ -181,16 +213,12 @@ func (s *scrub) tell(last bool) error {
 	}
 	s.told = time.Now()
 	is := s.is
-	is.TotalBytes = max(is.TotalBytes, is.ReadBytes) // files grow, and compressed ones have fewer blocks
 	return s.fn(admin.Scrubbed{Progress: &is})
 }
 
-// pause waits until the rate allows more.
-func (s *scrub) pause(ctx context.Context) error {
-	if s.rate <= 0 {
-		return nil
-	}
-	due := s.began.Add(time.Duration(float64(s.is.ReadBytes) / float64(s.rate) * float64(time.Second)))
+// pause waits until the rate allows more, after n bytes.
+func (s *scrub) pause(ctx context.Context, n int64) error {
+	due := s.pace.after(n, time.Now())
 	for wait := time.Until(due); wait > 0; wait = time.Until(due) {
 		select {
 		case <-ctx.Done():

@@ -277,7 +277,7 @@ func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd
 	}
 	// Another client has created it first.
 	err = cred.RunAs(c, func() (err error) {
-		fd, err = unix.Openat(dir, name, how|flags&unix.O_TRUNC, 0)
+		fd, err = openPatiently(func() (int, error) { return unix.Openat(dir, name, how|flags&unix.O_TRUNC, 0) })
 		return err
 	})
 	return fd, false, err
