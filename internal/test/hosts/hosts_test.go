@@ -55,12 +55,15 @@ func TestDownRemovesOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// One volume with GlusterFS's defaults serves all of these. docs/hosts.md has what they show.
+// One volume with GlusterFS's defaults serves all of these. docs/hosts.md has what they show. With -short, as in make test, it
+// takes a minute.
 func TestGlusterFS(t *testing.T) {
-	h := Up(t, "gluster", 3, "--deadline", "2s")
+	h := Up(t, "gluster", 3) // it fails at once where CephFS hangs, so no short deadline is needed, which a busy machine may miss
 	seeEachOther(t, h)
 	t.Run("F: bricks", func(t *testing.T) { bricks(t, h) })
-	t.Run("hosts come back", func(t *testing.T) { comeBack(t, h) })
+	if !testing.Short() {
+		t.Run("hosts come back", func(t *testing.T) { comeBack(t, h) })
+	}
 }
 
 // The same over CephFS through ceph-fuse.
@@ -75,17 +78,21 @@ func TestCephFS(t *testing.T) {
 
 // seeEachOther is what hosts see of each other's files.
 func seeEachOther(t *testing.T, h *Hosts) {
+	sizes, rounds := []int{64 << 10, 1 << 20, 70000}, 4
+	if testing.Short() {
+		sizes, rounds = []int{64 << 10, 70000}, 2
+	}
 
 	// A, B: a ring write is complete when every host reads it, though each has read, and so might have cached, what was there.
 	t.Run("A: ring writes", func(t *testing.T) {
-		for _, size := range []int{64 << 10, 1 << 20, 70000} {
+		for _, size := range sizes {
 			path := fmt.Sprintf("%s/pages-%d", Mount, size)
 			h.Must(1, fmt.Sprintf("head -c %d /dev/zero >%s", 4*size, path))
 			eventually(t, "the file is on host 2", func() bool {
 				n, err := h.Run(2, "stat -c %s "+path)
 				return err == nil && strings.TrimSpace(n) == fmt.Sprint(4*size)
 			})
-			for round := range 4 {
+			for round := range rounds {
 				writer, reader := 1+round%2, 2-round%2
 				h.RingRead(reader, path, int64(size), size)
 				h.Must(reader, fmt.Sprintf("cat %s >/dev/null", path))
@@ -103,7 +110,7 @@ func seeEachOther(t *testing.T, h *Hosts) {
 
 	// A block that is renamed into place is found by the others, who have missed it before, and never half or old.
 	t.Run("names", func(t *testing.T) {
-		for round := range 4 {
+		for round := range rounds {
 			path := fmt.Sprintf("%s/block-%d", Mount, round)
 			for host := 2; host <= 3; host++ {
 				if _, err := h.Run(host, "cat "+path); err == nil {
