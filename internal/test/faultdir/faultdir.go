@@ -17,8 +17,12 @@ import (
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// Call is what a process asks of the file system. Name is that of the entry, "" where there is none.
-type Call struct{ Op, Name string }
+// Call is what a process asks of the file system. Name is that of the entry, "" where there is none. Offset is that of a
+// read or write.
+type Call struct {
+	Op, Name string
+	Offset   int64
+}
 
 // Dir is a directory that shows another one.
 type Dir struct {
@@ -135,14 +139,16 @@ func EIO(ops ...string) func(Call) syscall.Errno {
 	}
 }
 
-func (d *Dir) on(op, name string) fuse.Status {
+func (d *Dir) on(op, name string) fuse.Status { return d.call(Call{Op: op, Name: name}) }
+
+func (d *Dir) call(c Call) fuse.Status {
 	d.mu.Lock()
 	fault := d.fault
 	d.mu.Unlock()
 	if fault == nil {
 		return fuse.OK
 	}
-	return fuse.Status(fault(Call{op, name}))
+	return fuse.Status(fault(c))
 }
 
 // faulty asks for a fault before each call that a keeper makes.
@@ -236,21 +242,21 @@ func (f *faulty) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 }
 
 func (f *faulty) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
-	if st := f.dir.on("read", ""); !st.Ok() {
+	if st := f.dir.call(Call{Op: "read", Offset: int64(in.Offset)}); !st.Ok() {
 		return nil, st
 	}
 	return f.RawFileSystem.Read(cancel, in, buf)
 }
 
 func (f *faulty) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	if st := f.dir.on("write", ""); !st.Ok() {
+	if st := f.dir.call(Call{Op: "write", Offset: int64(in.Offset)}); !st.Ok() {
 		return 0, st
 	}
 	return f.RawFileSystem.Write(cancel, in, data)
 }
 
 func (f *faulty) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
-	if st := f.dir.on("write", ""); !st.Ok() {
+	if st := f.dir.call(Call{Op: "write", Offset: int64(in.Offset)}); !st.Ok() {
 		return 0, st
 	}
 	return f.RawFileSystem.Writev(cancel, in, data)

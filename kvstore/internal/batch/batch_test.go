@@ -159,6 +159,7 @@ func TestExplain(t *testing.T) {
 		{fmt.Errorf("write: %w", syscall.EDQUOT), kv.ErrFull},
 		{workerpool.ErrOverdue, kv.ErrTimeout},
 		{context.Canceled, context.Canceled},
+		{syscall.ETIMEDOUT, kv.ErrTimeout},
 		{syscall.EIO, syscall.EIO},
 	} {
 		if err := g.Explain(c.err); !errors.Is(err, c.want) || !errors.Is(err, c.err) {

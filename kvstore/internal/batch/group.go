@@ -114,15 +114,15 @@ func (g *Group) Close() {
 }
 
 // Explain turns an error of the storage into one of the contract: what Close has
-// cancelled is kv.ErrClosed, a call that did not return is a kv.ErrTimeout, a file
-// system without space is a kv.ErrFull. Other errors stay as they are.
+// cancelled is kv.ErrClosed, a call that did not return, or whose file system or daemon got no
+// answer in time, is a kv.ErrTimeout, a file system without space is a kv.ErrFull. Other errors stay as they are.
 func (g *Group) Explain(err error) error {
 	switch {
 	case err == nil, errors.Is(err, kv.ErrMiss):
 		return err
 	case errors.Is(err, context.Canceled) && g.closing.Err() != nil:
 		return kv.ErrClosed
-	case errors.Is(err, workerpool.ErrOverdue) && !errors.Is(err, kv.ErrTimeout):
+	case (errors.Is(err, workerpool.ErrOverdue) || errors.Is(err, unix.ETIMEDOUT)) && !errors.Is(err, kv.ErrTimeout):
 		return fmt.Errorf("%w: %w", kv.ErrTimeout, err)
 	case (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)) && !errors.Is(err, kv.ErrFull):
 		return fmt.Errorf("%w: %w", kv.ErrFull, err)

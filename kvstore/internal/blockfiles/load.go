@@ -280,6 +280,8 @@ func (b *moving) recheck(r batch.Run, h *held, have []uint64, wrong []int) {
 			}
 			switch {
 			case !slices.Contains(damaged, true):
+			case found.Unread != nil: // it may be the one that matches
+				err = found.Unread
 			case h.root.sums.OfOthers(h.mode): // another program has replaced the block
 				if err = s.disown(h.handle); err != nil {
 					return

@@ -2,6 +2,7 @@ package blockfiles
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -155,7 +156,7 @@ func (s *Store) scan(ctx context.Context, pool *workerpool.Pool, keys []kv.Key, 
 
 // overdue makes a call that did not return in time a kv.ErrTimeout.
 func (s *Store) overdue(err error) error {
-	if err == workerpool.ErrOverdue {
+	if err == workerpool.ErrOverdue || errors.Is(err, unix.ETIMEDOUT) && !errors.Is(err, kv.ErrTimeout) {
 		return fmt.Errorf("%w: blocks in %s: %w", kv.ErrTimeout, s.o.Roots[0], err)
 	}
 	return err

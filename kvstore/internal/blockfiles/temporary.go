@@ -156,8 +156,14 @@ func (s *Store) name(t *temporary, key kv.Key, own []uint64) error {
 	if !lost(err) {
 		return err
 	}
-	if _, failed := status(unix.AT_FDCWD, path); !lost(failed) || s.nameAs(t.root.spare(t.at), t, key, own) != nil {
+	spare := t.root.spare(t.at)
+	if _, failed := status(unix.AT_FDCWD, path); !lost(failed) || s.nameAs(spare, t, key, own) != nil {
 		return err
+	}
+	// If the file system was only away for a moment, nobody looks at the spare place any more.
+	if _, failed := status(unix.AT_FDCWD, path); !lost(failed) {
+		t.path = spare
+		return s.nameAs(path, t, key, own)
 	}
 	return nil
 }

@@ -3,17 +3,24 @@ package blockfiles
 import (
 	"errors"
 	"io/fs"
+	"maps"
 	"sync"
+	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// unreadable are the files of blocks whose last open or read failed because of the file itself.
-// Lookup and Save take such a block for missing, so that it is saved again, into another file. A
-// Load still tries the file. It does not prove it good: other shards may be readable.
+// unreadable are the files of blocks whose last open or read failed, perhaps because of the file itself.
+// For kv.UnreadableFor, Lookup and Save take such a block for missing, so that it is saved again, into
+// another file. A Load still tries the file. It does not prove it good: other shards may be readable.
 type unreadable struct {
-	mu   sync.Mutex
-	inos map[kv.Key]uint64
+	mu    sync.Mutex
+	files map[kv.Key]failed
+}
+
+type failed struct {
+	ino   uint64
+	until time.Time
 }
 
 // mostUnreadable bounds the memory. Beyond it, blocks are not remembered.
@@ -40,11 +47,15 @@ func (u *unreadable) opened(key kv.Key, ino uint64, err error) (bad bool) {
 func (u *unreadable) add(key kv.Key, ino uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.inos == nil {
-		u.inos = map[kv.Key]uint64{}
+	now := time.Now()
+	if len(u.files) == mostUnreadable {
+		maps.DeleteFunc(u.files, func(_ kv.Key, f failed) bool { return now.After(f.until) })
 	}
-	if len(u.inos) < mostUnreadable {
-		u.inos[key] = ino
+	if u.files == nil {
+		u.files = map[kv.Key]failed{}
+	}
+	if len(u.files) < mostUnreadable {
+		u.files[key] = failed{ino, now.Add(kv.UnreadableFor)}
 	}
 }
 
@@ -52,14 +63,18 @@ func (u *unreadable) add(key kv.Key, ino uint64) {
 func (u *unreadable) saved(key kv.Key) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.inos, key)
+	delete(u.files, key)
 }
 
-// has reports whether the last open or read of this file failed. Another file of the same block may
-// be good: another process has saved it again.
+// has reports whether the last open or read of this file has failed, a short time ago. Another file of the
+// same block may be good: another process has saved it again.
 func (u *unreadable) has(key kv.Key, ino uint64) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	bad, ok := u.inos[key]
-	return ok && bad == ino
+	bad, ok := u.files[key]
+	if ok && time.Now().After(bad.until) {
+		delete(u.files, key)
+		return false
+	}
+	return ok && bad.ino == ino
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
+	"time"
 )
 
 var (
@@ -78,17 +79,33 @@ func CheckFound(keys []Key, found []bool) error {
 	return nil
 }
 
-// unreadables are what a disk or a file system answers that has lost what it is to read.
+// unreadables are what a disk or a file system answers that cannot read what it is to read.
 var unreadables = []syscall.Errno{
 	syscall.EIO,
 	syscall.EBADMSG, syscall.EUCLEAN, // a file system: a checksum of its own is wrong, its structure is damaged
 	syscall.ENODATA, syscall.EILSEQ, syscall.EREMOTEIO, // a disk: bad sector, wrong protection data, failed target
 }
 
-// IsUnreadable reports whether an error says that the storage cannot read something. Trying
-// again will hardly help, and what is there can be given up.
-func IsUnreadable(err error) bool {
-	return slices.ContainsFunc(unreadables, func(e syscall.Errno) bool { return errors.Is(err, e) })
+// IsUnreadable reports whether an error says that the storage cannot read something: it is lost, or it is out of
+// reach for a while. A file system whose servers are away answers EIO as a broken disk does. So such an error proves
+// nothing about what is there: do without it for UnreadableFor, and neither delete it nor remember it for longer.
+func IsUnreadable(err error) bool { return isOneOf(err, unreadables) }
+
+// UnreadableFor is how long something that could not be read is taken for missing.
+const UnreadableFor = time.Minute
+
+// aways are what a file system answers that has lost its servers, or a mount that has lost its daemon.
+var aways = []syscall.Errno{
+	syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.ESHUTDOWN, syscall.ECONNABORTED, syscall.ECONNREFUSED, syscall.ECONNRESET,
+	syscall.EHOSTDOWN, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.ENETUNREACH,
+}
+
+// IsAway reports whether an error says that the storage does not answer, or is not connected, so that other calls
+// will fail in the same way for a while.
+func IsAway(err error) bool { return errors.Is(err, ErrTimeout) || isOneOf(err, aways) }
+
+func isOneOf(err error, errnos []syscall.Errno) bool {
+	return slices.ContainsFunc(errnos, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
 // abandoned is ErrAbandoned and ErrTimeout in one.

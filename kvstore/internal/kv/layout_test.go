@@ -2,6 +2,7 @@ package kv
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -198,6 +199,19 @@ func TestIsUnreadable(t *testing.T) {
 	}
 	for _, err := range []error{nil, syscall.ENOENT, syscall.EACCES, syscall.ENOTCONN, syscall.ENOSPC, ErrMiss, ErrTimeout} {
 		if IsUnreadable(err) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func TestIsAway(t *testing.T) {
+	for _, err := range []error{syscall.ETIMEDOUT, syscall.ENOTCONN, syscall.ESHUTDOWN, syscall.EHOSTDOWN, ErrTimeout, Abandoned("a disk")} {
+		if !IsAway(fmt.Errorf("read x: %w", err)) {
+			t.Errorf("%v", err)
+		}
+	}
+	for _, err := range []error{nil, syscall.EIO, syscall.ENOENT, syscall.ENOSPC, syscall.ESTALE, ErrMiss, ErrFull, ErrClosed} {
+		if IsAway(err) {
 			t.Errorf("%v", err)
 		}
 	}

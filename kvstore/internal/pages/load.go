@@ -182,10 +182,8 @@ func (l *loading) arrive(a arrival) {
 	case errors.Is(a.err, io.ErrUnexpectedEOF):
 		l.Settle(a.of, l.damaged(w, "the file ends in it"))
 		return
-	case kv.IsUnreadable(a.err):
-		l.Settle(a.of, l.damaged(w, a.err.Error()))
-		return
 	default:
+		l.noteUnreadShard(w, l.shards[a.of].Index, a.err)
 		l.Settle(a.of, a.err)
 		return
 	}
@@ -205,9 +203,8 @@ func (l *loading) judge(w *wanted, err error) error {
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return l.damaged(w, "the file ends before its record")
-	case kv.IsUnreadable(err):
-		return l.damaged(w, err.Error())
 	case err != nil:
+		l.noteUnreadRecord(w, err)
 		return err
 	}
 	h := &w.record.head

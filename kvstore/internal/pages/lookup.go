@@ -21,7 +21,7 @@ func (s *Store) Lookup(ctx context.Context, keys []kv.Key, found []bool) error {
 	defer done()
 	for at := range chunks(keys) {
 		some := keys[at:min(at+batchKeys, len(keys))]
-		there, err := s.service.exists(ctx, some)
+		there, err := s.exists(ctx, some)
 		if err != nil {
 			return s.group.Explain(err)
 		}
@@ -43,7 +43,7 @@ func (s *Store) LookupPrefix(ctx context.Context, keys []kv.Key) (int, error) {
 	defer done()
 	for at := range chunks(keys) {
 		some := keys[at:min(at+batchKeys, len(keys))]
-		there, err := s.service.exists(ctx, some)
+		there, err := s.exists(ctx, some)
 		if err != nil {
 			return 0, s.group.Explain(err)
 		}

@@ -130,8 +130,9 @@ type Store struct {
 	group    *batch.Group    // what is under way
 	limits   [2]*batch.Limit // by batch.Method: loads do not wait until saves have ended
 
-	blocks    *assembly.Table[*page]
-	confirmer confirmer
+	blocks     *assembly.Table[*page]
+	unreadable unreadable
+	confirmer  confirmer
 
 	mu           sync.Mutex
 	unfinished   map[kv.Key]*page

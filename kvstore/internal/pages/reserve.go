@@ -71,7 +71,7 @@ func (s *Store) reserve(ctx context.Context, keys []kv.Key) map[kv.Key]*reservat
 	return mine
 }
 
-// answerPresent settles the reservations of blocks that are present, and returns the other keys.
+// answerPresent settles the reservations of blocks that are present and can be read, and returns the other keys.
 // If the service does not answer, all keys are returned: reserve asks it again.
 func (s *Store) answerPresent(ctx context.Context, mine map[kv.Key]*reservation, keys []kv.Key) (absent []kv.Key) {
 	there, err := s.service.exists(ctx, keys)
@@ -79,11 +79,15 @@ func (s *Store) answerPresent(ctx context.Context, mine map[kv.Key]*reservation,
 		return keys
 	}
 	for i, k := range keys {
-		if !there[i] {
+		err := errPresent
+		if what, bad := s.unreadable.find(k); bad && there[i] {
+			err = s.replace(ctx, k, what)
+		}
+		if !there[i] || err == nil {
 			absent = append(absent, k)
 			continue
 		}
-		mine[k].err = errPresent
+		mine[k].err = err
 		s.announce(k, mine[k])
 	}
 	return absent

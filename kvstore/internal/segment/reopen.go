@@ -216,9 +216,10 @@ func (s *Store) noSpace(f *os.File, count int, err error) error {
 
 // contents is what the index and the heads of a segment say.
 type contents struct {
-	seg   *segment
-	slots []int // that have a block; their keys are in the table's slots
-	whole bool  // every page of the index is valid
+	seg    *segment
+	slots  []int // that have a block; their keys are in the table's slots
+	whole  bool  // every page of the index is valid
+	unread bool  // something could not be read: there may be more blocks
 }
 
 // unseenGenerations is how many generations after the latest are never given: their
@@ -239,7 +240,7 @@ func (s *Store) rebuild() error {
 		all[i].seg = seg
 		if seg.state == full && !seg.foreign {
 			g.Go(func() (err error) {
-				all[i].slots, all[i].whole, err = s.look(seg)
+				all[i], err = s.look(seg)
 				return err
 			})
 		}
@@ -252,7 +253,7 @@ func (s *Store) rebuild() error {
 	newest := true
 	for _, c := range slices.Backward(all) {
 		s.place(c, newest)
-		newest = newest && len(c.slots) == 0
+		newest = newest && len(c.slots) == 0 && !c.unread
 		// A block may be in several places: it was carried forward, or quarantined in
 		// the newer place and saved before, or could not be read and was saved again. The
 		// newest counts: that of the later slot in one segment.
@@ -274,8 +275,9 @@ func (s *Store) rebuild() error {
 func (s *Store) place(c contents, newest bool) {
 	seg := c.seg
 	switch {
-	case seg.foreign: // recycled in its turn
+	case seg.foreign, c.unread: // recycled in its turn, and not before: the next Open may find more in it
 		seg.sealed = true
+		seg.next, seg.indexed = s.geo.slots, s.geo.indexPages()
 		s.full = append(s.full, seg)
 	case len(c.slots) == 0:
 		seg.state = free
@@ -309,43 +311,49 @@ func (s *Store) resume() error {
 // look finds a segment's blocks: from its index, and from the heads where a page of the
 // index is not valid. It writes the keys into slots of the table, which no other goroutine
 // uses yet.
-func (s *Store) look(seg *segment) (found []int, whole bool, err error) {
+func (s *Store) look(seg *segment) (c contents, err error) {
+	c = contents{seg: seg, whole: true}
 	raw := make([]byte, s.geo.indexPages()*pageBytes)
 	if _, err := seg.file.ReadAt(raw, s.geo.indexAt()); err != nil {
 		clear(raw) // the heads may be readable
 	}
-	whole = true
 	head := make([]byte, blockhead.Size)
 	for n := range s.geo.indexPages() {
 		page := raw[n*pageBytes : (n+1)*pageBytes]
 		valid := indexValid(page, seg.number, n, seg.generation)
-		whole = whole && valid
+		c.whole = c.whole && valid
 		first := n * indexSlots
 		for i := first; i < min(first+indexSlots, s.geo.slots); i++ {
 			key, ok := kv.Key{}, false
 			if valid {
 				key, ok = indexed(page, i-first)
 			} else {
-				key, ok = s.scan(seg, i, head)
+				var failed error
+				if key, ok, failed = s.scan(seg, i, head); failed != nil {
+					c.unread = true
+				}
 			}
 			if ok {
 				s.table.slots[seg.first+uint32(i)].key = key
-				found = append(found, i)
+				c.slots = append(c.slots, i)
 			}
 		}
 	}
-	return found, whole, nil
+	return c, nil
 }
 
 // scan reads a slot's head. One that cannot be read, or is not of the segment's
-// generation, is no block.
-func (s *Store) scan(seg *segment, i int, raw []byte) (kv.Key, bool) {
+// generation, is no block. err says that it cannot be read.
+func (s *Store) scan(seg *segment, i int, raw []byte) (key kv.Key, ok bool, err error) {
 	if _, err := seg.file.ReadAt(raw, s.geo.headAt(i)); err != nil {
-		return kv.Key{}, false
+		if !kv.IsUnreadable(err) && !kv.IsAway(err) {
+			err = nil // the file ends before it
+		}
+		return kv.Key{}, false, err
 	}
 	var h blockhead.Head
 	if h.Decode(raw) != nil || h.Sequence != seg.generation || h.Namespace != s.o.Namespace || h.BlockBytes != s.o.Layout.BlockBytes {
-		return kv.Key{}, false
+		return kv.Key{}, false, nil
 	}
-	return h.Key, true
+	return h.Key, true, nil
 }

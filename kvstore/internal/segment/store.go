@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/assembly"
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
@@ -49,8 +50,8 @@ type Store struct {
 	// mu is held for memory only, never for a system call.
 	mu         sync.RWMutex
 	table      *table
-	unreadable map[uint32]struct{} // slots of the table whose last read failed
-	generation uint64              // the latest
+	unreadable map[uint32]time.Time // slots of the table whose last read failed, and until when that counts
+	generation uint64               // the latest
 	segments   []*segment
 	active     *segment
 	ready      []*segment
@@ -90,7 +91,7 @@ func Open(o Options) (*Store, error) {
 		keeperWanted: make(chan struct{}, 1),
 		sealerWanted: make(chan struct{}, 1),
 		isReady:      make(chan struct{}),
-		unreadable:   map[uint32]struct{}{},
+		unreadable:   map[uint32]time.Time{},
 		places:       make(chan struct{}, 1),
 	}
 	s.group = batch.NewGroup(o.Layout, &s.count, o.Timeout)

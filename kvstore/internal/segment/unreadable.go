@@ -1,20 +1,21 @@
 package segment
 
 import (
+	"time"
+
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// A block that the storage could not read is missing for Lookup and Save, so that it is saved
-// again, into another slot. A Load still tries the slot. It does not prove it good: other
+// A block that the storage could not read is missing for Lookup and Save for kv.UnreadableFor, so that
+// it is saved again, into another slot. A Load still tries the slot. It does not prove it good: other
 // shards may be readable.
 
-// foundLocked returns the slot of a block, unless it could not be read. The store's lock is
+// foundLocked returns the slot of a block, unless it could not be read a short time ago. The store's lock is
 // held.
 func (s *Store) foundLocked(key kv.Key) (at uint32, ok bool) {
 	at, ok = s.table.find(key)
 	if ok && len(s.unreadable) > 0 {
-		_, bad := s.unreadable[at]
-		ok = !bad
+		ok = time.Now().After(s.unreadable[at])
 	}
 	return at, ok
 }
@@ -28,7 +29,7 @@ func (s *Store) failedToRead(key kv.Key, p place, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at, ok := s.table.find(key); ok && at == p.at() {
-		s.unreadable[at] = struct{}{}
+		s.unreadable[at] = time.Now().Add(kv.UnreadableFor)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
@@ -98,6 +99,7 @@ func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key, bool) bo
 	if err := os.Rename(path+".new", path); err != nil {
 		return err
 	}
+	ls.unreadSince = time.Time{}
 	ls.index.drop(ls.own)
 	old.f.Close()
 	ls.logs[ls.own] = next
@@ -105,10 +107,30 @@ func (ls *Logs) rewrite(old, next *log, path string, alive func(kv.Key, bool) bo
 	return next.read(ls.learnOwn)
 }
 
+// dropAfter is how long something in this process's log must have been unreadable before a compaction drops it.
+const dropAfter = 24 * time.Hour
+
+// mayDrop returns an error if what cannot be read of the log, at an offset, may be readable again later. Only one
+// goroutine compacts.
+func (ls *Logs) mayDrop(at int64) error {
+	if ls.unreadSince.IsZero() {
+		ls.unreadSince = time.Now()
+	}
+	if time.Since(ls.unreadSince) >= dropAfter {
+		return nil
+	}
+	return fmt.Errorf("%w at %d", errUnread, at)
+}
+
 // copy appends to a log the records of another, from an offset on, that are still
 // needed. It returns where the last one ends.
 func (ls *Logs) copy(from, to *log, offset int64, alive func(kv.Key, bool) bool) (end int64, err error) {
 	reader := log{f: from.f, data: from.data, end: offset}
+	defer func() {
+		if err == nil && reader.gap.open {
+			err = ls.mayDrop(reader.gap.at)
+		}
+	}()
 	left := map[uint64]struct{}{} // stamps of void records that are not copied
 	var pending []byte
 	var failed error

@@ -19,6 +19,9 @@ type Finding struct {
 	// other namespaces or sizes.
 	Known, Foreign bool
 
+	// Unread is why there may be more checksums: a record or a log cannot be read now.
+	Unread error
+
 	// Others are the sizes of blocks of other shapes that have a record.
 	Others []int64
 }
@@ -86,7 +89,7 @@ func (ls *Logs) look(key kv.Key) (Finding, error) {
 		return Finding{}, err
 	}
 	entries := ls.index.entries(key)
-	var found Finding
+	found := Finding{Unread: ls.unread}
 	for _, e := range entries {
 		shape := ls.index.shapes[e.shape]
 		if !ls.ours(shape) {
@@ -101,10 +104,13 @@ func (ls *Logs) look(key kv.Key) (Finding, error) {
 			found.Sums = append(found.Sums, []uint64{e.sum})
 		default:
 			r, err := ls.logs[e.log].at(e.at, key, shape)
-			if errors.Is(err, errDamaged) {
+			switch {
+			case errors.Is(err, errDamaged):
 				continue
-			}
-			if err != nil {
+			case errors.Is(err, errUnread):
+				found.Unread = err
+				continue
+			case err != nil:
 				return Finding{}, err
 			}
 			found.Sums = append(found.Sums, r.sums)

@@ -78,7 +78,11 @@ func (x *index) add(r *record, log uint16, at int64) {
 		x.first[r.key] = e
 		return
 	}
-	x.set(r.key, append(x.entries(r.key), e))
+	known := x.entries(r.key)
+	if slices.ContainsFunc(known, func(k entry) bool { return k.log == log && k.at == at }) {
+		return // it was read again
+	}
+	x.set(r.key, append(known, e))
 }
 
 // drop removes all records of one log.

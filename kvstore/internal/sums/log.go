@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,29 @@ type log struct {
 	data io.ReaderAt // f
 	ino  uint64
 	end  int64 // of the last good record read or written
+	gap  gap
+}
+
+// gap is where reading had to leave something out. It is read again later: the file system may have been away.
+type gap struct {
+	at    int64 // where reading is to begin again
+	open  bool
+	next  time.Time
+	pause time.Duration
+}
+
+const (
+	firstPause = time.Second
+	mostPause  = time.Hour
+)
+
+// leaveOut notes that what is at an offset could not be read.
+func (g *gap) leaveOut(at int64) {
+	if g.open {
+		return
+	}
+	g.pause = min(max(2*g.pause, firstPause), mostPause)
+	g.at, g.open, g.next = at, true, time.Now().Add(g.pause)
 }
 
 // openLog opens a log that exists.
@@ -51,8 +75,25 @@ func (l *log) lock() bool {
 	return unix.Flock(int(l.f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }
 
-// read calls found for every record since the last read, until the file ends. What the disk
-// cannot read is skipped like any other damage.
+// mayPass reports whether there is a gap that has not been there for long.
+func (g *gap) mayPass() bool { return g.open && g.pause < mostPause }
+
+// readGap is read from where something could not be read before, if it is time to try that again. It may call
+// found again for records that were found before.
+func (l *log) readGap(now time.Time, found func(at int64, r *record)) error {
+	if !l.gap.open || now.Before(l.gap.next) {
+		return nil
+	}
+	again := log{f: l.f, data: l.data, end: l.gap.at, gap: gap{pause: l.gap.pause}}
+	err := again.read(found)
+	if l.gap = again.gap; err != nil {
+		l.gap.leaveOut(again.end)
+	}
+	return err
+}
+
+// read calls found for every record since the last read, until the file ends. What cannot be
+// read is left out for now, and is the log's gap.
 func (l *log) read(found func(at int64, r *record)) error {
 	skip := int64(pageBytes)
 	for window := make([]byte, lookBytes); ; {
@@ -64,6 +105,7 @@ func (l *log) read(found func(at int64, r *record)) error {
 		base := l.end
 		l.end += int64(scan(window[:n], func(at int, r *record) { found(base+int64(at), r) }))
 		if unreadable {
+			l.gap.leaveOut(l.end)
 			if more, err := l.skip(base+int64(n), skip); !more || err != nil {
 				return err
 			}
@@ -97,17 +139,24 @@ func (l *log) skip(at, bytes int64) (more bool, err error) {
 	return next < size, nil
 }
 
-// errDamaged says that a record that was read before has been damaged since.
-var errDamaged = errors.New("a damaged record")
+// errDamaged says that a record that was read before has been damaged since, errUnread that it cannot be
+// read now.
+var (
+	errDamaged = errors.New("a damaged record")
+	errUnread  = errors.New("a record that cannot be read")
+)
 
 // at reads again a record of a block with this key and shape. Anything else in its place is
-// damage: the file was cut, overwritten or exchanged while it was open. So is what the disk
-// cannot read.
+// damage: the file was cut, overwritten or exchanged while it was open.
 func (l *log) at(offset int64, key kv.Key, shape Shape) (record, error) {
 	var r record
 	raw := make([]byte, leastBytes+8*shape.Shards)
 	_, err := l.data.ReadAt(raw, offset)
-	if err != nil && !errors.Is(err, io.EOF) && !kv.IsUnreadable(err) {
+	switch {
+	case err == nil, errors.Is(err, io.EOF):
+	case kv.IsUnreadable(err):
+		return r, fmt.Errorf("read %s: %w at %d: %w", l.f.Name(), errUnread, offset, err)
+	default:
 		return r, fmt.Errorf("read %s: %w", l.f.Name(), err)
 	}
 	if err != nil || !r.decode(raw) || r.forget || r.key != key || r.shape != shape {

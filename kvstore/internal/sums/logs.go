@@ -56,12 +56,14 @@ type Logs struct {
 	logs    []*log // nil where one is gone
 	index   index
 	asOf    time.Time // everything that was in the logs then has been read
+	unread  error     // why what was read is perhaps not all of it
 	settled int64     // bytes of own after it was last compacted, by any process; 0: never
 	closed  bool
 	renewed int // how often the logs were opened again
 
-	compacting bool        // writing guards it
-	marked     atomic.Bool // see OfOthers
+	unreadSince time.Time   // something in own, when a compaction last found it so; of who compacts
+	compacting  bool        // writing guards it
+	marked      atomic.Bool // see OfOthers
 }
 
 // Open opens the logs of the directory root. Blocks that are recorded have that shape.
@@ -238,11 +240,28 @@ func (ls *Logs) refresh(now time.Time) error {
 			ls.forgetLog(uint16(i))
 		}
 	}
+	own := ls.logs[ls.own]
+	if err := own.readGap(now, func(at int64, r *record) {
+		if at < own.end {
+			ls.learnOwn(at, r)
+		}
+	}); err != nil {
+		return err
+	}
+	ls.unread = nil
 	for _, name := range names {
 		err := ls.refreshLog(name)
+		if kv.IsUnreadable(err) {
+			ls.unread = err
+		}
 		// A log that has just gone, or that this user or the disk cannot read, is left out.
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) && !kv.IsUnreadable(err) {
 			return err
+		}
+	}
+	for _, l := range ls.logs {
+		if l != nil && l.gap.mayPass() {
+			ls.unread = fmt.Errorf("read %s: %w at %d", l.f.Name(), errUnread, l.gap.at)
 		}
 	}
 	ls.asOf = now
@@ -276,7 +295,11 @@ func (ls *Logs) refreshLog(name string) error {
 			return nil
 		}
 	}
-	return ls.logs[i].read(func(at int64, r *record) { ls.learn(uint16(i), at, r) })
+	learn := func(at int64, r *record) { ls.learn(uint16(i), at, r) }
+	if err := ls.logs[i].readGap(time.Now(), learn); err != nil {
+		return err
+	}
+	return ls.logs[i].read(learn)
 }
 
 // place gives a log a number, or returns -1 when there is none left.

@@ -87,3 +87,81 @@ func TestUnreadableRecords(t *testing.T) {
 	put(t, b, keyOf(0), []uint64{7, 8})
 	forget(t, b, keyOf(1))
 }
+
+// What could not be read of a log for a while is read later, in this process's own log and in those of others.
+func TestLogsAfterAnOutage(t *testing.T) {
+	root := t.TempDir()
+	a := openLogs(t, root, ours)
+	for n := range 200 {
+		put(t, a, kv.Key{1, byte(n)}, []uint64{uint64(n)})
+	}
+	b := openLogs(t, root, ours)
+	put(t, b, kv.Key{3}, []uint64{3})
+	for n := range 200 {
+		put(t, a, kv.Key{2, byte(n)}, []uint64{uint64(n)})
+	}
+	of := func(name string) *log {
+		for _, l := range b.logs {
+			if l.name == name {
+				return l
+			}
+		}
+		t.Fatal("no log ", name)
+		return nil
+	}
+	theirs, own := of(a.logs[a.own].name), b.logs[b.own]
+	theirs.data = badRange{theirs.f, 0, 1 << 40}
+	found, err := b.Again(kv.Key{2, 7}, time.Now())
+	if err != nil || found.Known || found.Unread == nil {
+		t.Errorf("while a log cannot be read: %+v, %v", found, err)
+	}
+	own.gap.leaveOut(0) // as if opening the logs had met it
+	theirs.data = theirs.f
+	for _, l := range []*log{theirs, own} {
+		l.gap.next = time.Now()
+	}
+	for n := range 200 {
+		if got := find(t, b, kv.Key{2, byte(n)}); len(got) != 1 || got[0][0] != uint64(n) {
+			t.Fatalf("record %d: %v", n, got)
+		}
+	}
+	found, err = b.Again(kv.Key{3}, time.Now())
+	if err != nil || len(found.Sums) != 1 || found.Unread != nil {
+		t.Errorf("of this process's own log: %+v, %v", found, err)
+	}
+	put(t, b, kv.Key{4}, []uint64{4}) // behind the others
+	c := openLogs(t, root, ours)
+	for _, key := range []kv.Key{{2, 7}, {3}, {4}} {
+		if got := find(t, c, key); len(got) != 1 {
+			t.Errorf("%s: %v", key, got)
+		}
+	}
+}
+
+// A log of which something cannot be read is not rewritten without it, unless that has lasted for a day.
+func TestCompactDuringAnOutage(t *testing.T) {
+	a := openLogs(t, t.TempDir(), ours)
+	for n := range 200 {
+		put(t, a, kv.Key{1, byte(n)}, []uint64{uint64(n)})
+	}
+	own := a.logs[a.own]
+	own.data = badRange{own.f, 4096, 8192}
+	all := func(kv.Key, bool) bool { return true }
+	if err := a.Compact(all); err == nil {
+		t.Error("it was compacted")
+	}
+	own.data = own.f
+	do(t, a.Compact(all))
+	for n := range 200 {
+		if got := find(t, a, kv.Key{1, byte(n)}); len(got) != 1 {
+			t.Fatalf("record %d is lost", n)
+		}
+	}
+	own = a.logs[a.own]
+	own.data = badRange{own.f, 4096, 8192}
+	if err := a.Compact(all); err == nil {
+		t.Error("it was compacted")
+	}
+	a.unreadSince = a.unreadSince.Add(-dropAfter)
+	do(t, a.Compact(all))
+}

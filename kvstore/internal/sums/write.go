@@ -70,7 +70,7 @@ func (ls *Logs) recorded(key kv.Key, sums []uint64) (bool, error) {
 		}
 		r, err := ls.logs[e.log].at(e.at, key, ls.shape)
 		switch {
-		case errors.Is(err, errDamaged):
+		case errors.Is(err, errDamaged), errors.Is(err, errUnread):
 		case err != nil:
 			return false, err
 		case slices.Equal(r.sums, sums):
@@ -102,7 +102,7 @@ func (ls *Logs) forget(key kv.Key) (void [][]uint64, err error) {
 			continue
 		}
 		r, err := ls.logs[e.log].at(e.at, key, shape)
-		if errors.Is(err, errDamaged) {
+		if errors.Is(err, errDamaged) || errors.Is(err, errUnread) {
 			continue // there is nothing to make void
 		}
 		if err != nil {
