@@ -283,8 +283,7 @@ func (fs *fileSystem) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.Lseek
 	if h == nil {
 		return fuse.EBADF
 	}
-	// The descriptor's own position is not used: all I/O has offsets.
-	off, err := unix.Seek(h.FD(), int64(in.Offset), int(in.Whence))
+	off, err := h.Seek(int64(in.Offset), int(in.Whence))
 	out.Offset = uint64(off)
 	return fs.statusOf(err)
 }

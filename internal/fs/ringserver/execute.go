@@ -150,8 +150,14 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 	if !q.state.CompareAndSwap(stateBegun, stateRunning) {
 		return
 	}
-	before := q.moved.Load()
+	before, opened := q.moved.Load(), b.file.Opened()
 	n, err := s.movePiece(r, b, q)
+	if b.file.Renew(opened, err) && q.state.Load() == stateRunning {
+		n, err = s.movePiece(r, b, q)
+	}
+	if errors.Is(err, syscall.EBADF) {
+		err = syscall.ESTALE // it is the daemon's descriptor that is bad
+	}
 	if invariants.Enabled {
 		invariants.Check(q.view.refs.Load() > 0, "request %d: its view was unmapped while it ran", q.index)
 	}

@@ -42,6 +42,9 @@ func (s dirFile) Written()              {}
 func (s dirFile) Release()              {}
 func (s dirFile) Directory() string     { return s.dir }
 func (s dirFile) HasRead()              {}
+func (s dirFile) Opened() uint64        { return 0 }
+
+func (s dirFile) Renew(uint64, error) bool { return false }
 
 func (s dirFile) Sums() *integrity.File    { return nil }
 func (s dirFile) Damaged(integrity.Damage) {}

@@ -55,6 +55,10 @@ type File interface {
 	Settle(reserved int64)
 	// HasRead says that a ring has read bytes of the file.
 	HasRead()
+	// Renew opens the file again if err, of a use of its descriptors, says that the file system has broken them. It reports
+	// whether another try is worth it. opened is what Opened returned before that use.
+	Renew(opened uint64, err error) bool
+	Opened() uint64
 	// Sums returns the checksums of the file, or nil, which is valid, if none are kept.
 	Sums() *integrity.File
 	// Damaged says that bytes were read that are not what was written. It returns at once.

@@ -47,7 +47,7 @@ const plainNs = 100e6
 func (f *File) makePlain() error {
 	// Set the mark first: a change of the mode from now on clears it.
 	f.of.plainUntil.Store(f.of.tree.now() + plainNs)
-	if err := clearSetID(f.fd); err != nil {
+	if err := f.again(func() error { return clearSetID(f.fd) }); err != nil {
 		f.of.plainUntil.Store(0)
 		f.Release()
 		return err

@@ -146,7 +146,7 @@ func (t *Tree) stat(n *node) (st unix.Statx_t, err error) {
 func (t *Tree) onInode(n *node, fn func(fd int, known *unix.Statx_t) error) error {
 	if f := n.pinAny(); f != nil {
 		defer f.Release()
-		return fn(f.fd, nil)
+		return f.again(func() error { return fn(f.fd, nil) })
 	}
 	if n == t.root {
 		return fn(t.rootFD, nil)
@@ -252,7 +252,9 @@ func (t *Tree) truncate(n *node, size uint64) error {
 	}
 	defer f.Release()
 	defer f.Settle(0)
-	return f.Sums().Change(f.fd, func() error { return unix.Ftruncate(f.fd, int64(size)) })
+	return f.again(func() error {
+		return f.Sums().Change(f.fd, func() error { return unix.Ftruncate(f.fd, int64(size)) })
+	})
 }
 
 // Readlink returns the target of a symbolic link.

@@ -42,6 +42,10 @@ type openFile struct {
 	cached     atomic.Bool // written through the page cache since Handle.Publish, see Sharing
 	publishing sync.Mutex  // who finds cached false knows that it is done
 
+	// unsynced says that handles have written since they last synced, lost that a descriptor was broken meanwhile: its
+	// file system may have lost what it had not stored. See renewal.
+	unsynced, lost atomic.Bool
+
 	// plainUntil is the time, on the tree's clock, until which the file is taken to have no
 	// set-id bits that a write would clear.
 	plainUntil atomic.Int64
@@ -86,6 +90,8 @@ type File struct {
 	// direct is the descriptor opened with O_DIRECT, plus 1; 0: not tried, -1: refused.
 	direct   atomic.Int64
 	directMu sync.Mutex
+
+	renewal renewal
 }
 
 // OnDataDevice reports whether the file is on the data directory's own device rather
@@ -330,7 +336,9 @@ func (t *Tree) openBytes(n *node, access int, twin *File, c *cred.Caller) (int, 
 		return fd, err
 	}
 	if twin != nil && c == nil {
-		return reopen()
+		if fd, err := reopen(); err == nil || !t.sharing.Uncached || !broken(err) {
+			return fd, err
+		}
 	}
 	fd, _, err := t.openNode(n, flags, c)
 	if err != nil && twin != nil && mayHaveMoved(err) {

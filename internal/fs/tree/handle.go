@@ -77,14 +77,21 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 		f.Sums() // before the client can write past the daemon
 	}
 	if flags&unix.O_TRUNC != 0 && access != unix.O_RDONLY {
-		if err := f.Sums().Change(f.fd, func() error { return unix.Ftruncate(f.fd, 0) }); err != nil {
+		err := f.again(func() error {
+			return f.Sums().Change(f.fd, func() error { return unix.Ftruncate(f.fd, 0) })
+		})
+		if err != nil {
 			f.Release()
 			return nil, err
 		}
 	}
 	var granted directions
 	if flags&openToExecute == 0 {
-		st, err := statFD(f.fd)
+		var st unix.Statx_t
+		err := f.again(func() (err error) {
+			st, err = statFD(f.fd)
+			return err
+		})
 		if err != nil {
 			f.Release()
 			return nil, err
@@ -143,13 +150,24 @@ func (h *Handle) Close() {
 	of.dropLocked(h.file)
 }
 
-// Sync makes what was written durable; with dataOnly it may skip the times.
+// Sync makes what was written durable; with dataOnly it may skip the times. EIO: the file system may have lost some of it.
 func (h *Handle) Sync(dataOnly bool) error {
 	defer h.file.Settle(0)
+	of, opened := h.file.of, h.file.Opened()
+	unsynced := of.unsynced.Swap(false)
+	sync := unix.Fsync
 	if dataOnly {
-		return unix.Fdatasync(h.file.fd)
+		sync = unix.Fdatasync
 	}
-	return unix.Fsync(h.file.fd)
+	if err := sync(h.file.fd); err != nil {
+		of.unsynced.Store(unsynced)
+		h.file.Renew(opened, err) // for what comes: the next sync would be one of nothing
+		return h.file.told(err)
+	}
+	if of.lost.Swap(false) {
+		return unix.EIO
+	}
+	return nil
 }
 
 // DirectIO reports whether the device of the file supports O_DIRECT. The first answer for
@@ -190,7 +208,9 @@ func (t *Tree) directKnown(dev uint64) (ok, known bool) {
 }
 
 // ClearSetID clears the set-id bits that a write by an unprivileged client clears.
-func (h *Handle) ClearSetID() error { return clearSetID(h.file.fd) }
+func (h *Handle) ClearSetID() error {
+	return h.file.again(func() error { return clearSetID(h.file.fd) })
+}
 
 // HasSetID reports whether a write by an unprivileged client would clear bits.
 func (h *Handle) HasSetID() bool {

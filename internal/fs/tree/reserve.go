@@ -76,7 +76,7 @@ func (h *Handle) Write(b []byte, off int64, append bool, uid uint32, wait *Waiti
 		return nil
 	}
 	n, err = h.file.write(b, off, append, func() (int, error) {
-		err := asWriter(uid, h.file.Confine(int64(len(b))), write)
+		err := h.file.again(func() error { return asWriter(uid, h.file.Confine(int64(len(b))), write) })
 		return n, err
 	})
 	h.file.of.tree.freshen(h.file.of.node)
@@ -95,19 +95,21 @@ func (h *Handle) Fallocate(mode uint32, off, length int64, uid uint32, wait *Wai
 		return err
 	}
 	defer h.file.Settle(reserved)
-	err = h.file.Sums().Change(h.file.fd, func() error {
-		return asWriter(uid, true, func() error {
-			for {
-				err := unix.Fallocate(h.file.fd, mode, off, length)
-				if err != unix.EINTR {
-					return err
+	err = h.file.again(func() error {
+		return h.file.Sums().Change(h.file.fd, func() error {
+			return asWriter(uid, true, func() error {
+				for {
+					err := unix.Fallocate(h.file.fd, mode, off, length)
+					if err != unix.EINTR {
+						return err
+					}
+					select {
+					case <-wait.cancel():
+						return err
+					default: // the signal was the runtime's
+					}
 				}
-				select {
-				case <-wait.cancel():
-					return err
-				default: // the signal was the runtime's
-				}
-			}
+			})
 		})
 	})
 	t.reserve.lookAt.Store(0) // it may have taken any amount of space

@@ -37,6 +37,14 @@ func (h *Handle) Read(b []byte, off int64) (n int, err error) {
 	if !h.file.of.tree.sharing.Uncached {
 		return preadFull(h.file.fd, b, off)
 	}
+	err = h.file.again(func() error {
+		n, err = h.readShared(b, off)
+		return err
+	})
+	return n, err
+}
+
+func (h *Handle) readShared(b []byte, off int64) (n int, err error) {
 	if fd, ok := h.direct(b, off, 0); ok {
 		n, err = preadFull(fd, b, off)
 		if n == len(b) || err != nil && !refusesDirect(err) {
@@ -82,6 +90,7 @@ func (h *Handle) writeSome(b []byte, off int64, flags int) (n int, err error) {
 	if !sharing.Uncached {
 		return unix.Pwritev2(h.file.fd, [][]byte{b}, off, flags)
 	}
+	h.file.of.unsynced.Store(true)
 	if fd, ok := h.direct(b, off, flags); ok {
 		if n, err = unix.Pwritev2(fd, [][]byte{b}, off, flags); !refusesDirect(err) {
 			return n, err
@@ -103,7 +112,7 @@ func (h *Handle) Publish() error {
 	}
 	h.file.of.publishing.Lock()
 	defer h.file.of.publishing.Unlock()
-	if !h.file.of.cached.Swap(false) && !sharing.Sync {
+	if !h.file.of.cached.Swap(false) && !sharing.Sync && !h.file.of.lost.Load() {
 		return nil
 	}
 	if err := h.Sync(true); err != nil {
@@ -112,4 +121,13 @@ func (h *Handle) Publish() error {
 	}
 	sharing.Forget(h.file.fd)
 	return nil
+}
+
+// Seek finds data or a hole, as lseek(2). The descriptor's own position is not used: all I/O has offsets.
+func (h *Handle) Seek(off int64, whence int) (at int64, err error) {
+	err = h.file.again(func() error {
+		at, err = unix.Seek(h.file.fd, off, whence)
+		return err
+	})
+	return at, err
 }

@@ -34,7 +34,8 @@ type Dir struct {
 	hung  chan struct{}            // closed by Heal
 	hangs chan Call
 
-	unborn bool // nobody is told when files were made
+	open   map[uint64]syscall.Errno // file handles, and what reads, writes and syncs of them fail with; 0: they do not
+	unborn bool                     // nobody is told when files were made
 
 	opened atomic.Int64 // files and directories that are not released yet
 }
@@ -53,7 +54,7 @@ func Over(t testing.TB, beneath string, believes time.Duration) *Dir {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Dir{Path: at, Beneath: beneath, hangs: make(chan Call, 1), unborn: believes > 0}
+	d := &Dir{Path: at, Beneath: beneath, hangs: make(chan Call, 1), unborn: believes > 0, open: map[uint64]syscall.Errno{}}
 	root, err := fs.NewLoopbackRoot(d.Beneath)
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +115,35 @@ func (d *Dir) Hang(fn func(Call) bool) <-chan Call {
 		return 0
 	}
 	return d.hangs
+}
+
+// Break has reads, writes and syncs of the files that are open now fail with an error for as long as they are open. Heal does
+// not end that.
+func (d *Dir) Break(errno syscall.Errno) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for fh := range d.open {
+		d.open[fh] = errno
+	}
+}
+
+// onFile is call for one with a file handle.
+func (d *Dir) onFile(fh uint64, c Call) fuse.Status {
+	d.mu.Lock()
+	broken := d.open[fh]
+	d.mu.Unlock()
+	if broken != 0 {
+		return fuse.Status(broken)
+	}
+	return d.call(c)
+}
+
+func (d *Dir) isOpen(st fuse.Status, fh uint64) {
+	if st.Ok() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.open[fh] = 0
+	}
 }
 
 // Heal ends all faults.
@@ -209,6 +239,7 @@ func (f *faulty) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, 
 	}
 	st := f.RawFileSystem.Create(cancel, in, name, out)
 	uncached(&out.OpenOut)
+	f.dir.isOpen(st, out.Fh)
 	return f.dir.count(st)
 }
 
@@ -238,32 +269,33 @@ func (f *faulty) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 	}
 	st := f.RawFileSystem.Open(cancel, in, out)
 	uncached(out)
+	f.dir.isOpen(st, out.Fh)
 	return f.dir.count(st)
 }
 
 func (f *faulty) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
-	if st := f.dir.call(Call{Op: "read", Offset: int64(in.Offset)}); !st.Ok() {
+	if st := f.dir.onFile(in.Fh, Call{Op: "read", Offset: int64(in.Offset)}); !st.Ok() {
 		return nil, st
 	}
 	return f.RawFileSystem.Read(cancel, in, buf)
 }
 
 func (f *faulty) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	if st := f.dir.call(Call{Op: "write", Offset: int64(in.Offset)}); !st.Ok() {
+	if st := f.dir.onFile(in.Fh, Call{Op: "write", Offset: int64(in.Offset)}); !st.Ok() {
 		return 0, st
 	}
 	return f.RawFileSystem.Write(cancel, in, data)
 }
 
 func (f *faulty) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (uint32, fuse.Status) {
-	if st := f.dir.call(Call{Op: "write", Offset: int64(in.Offset)}); !st.Ok() {
+	if st := f.dir.onFile(in.Fh, Call{Op: "write", Offset: int64(in.Offset)}); !st.Ok() {
 		return 0, st
 	}
 	return f.RawFileSystem.Writev(cancel, in, data)
 }
 
 func (f *faulty) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	if st := f.dir.on("fsync", ""); !st.Ok() {
+	if st := f.dir.onFile(in.Fh, Call{Op: "fsync"}); !st.Ok() {
 		return st
 	}
 	return f.RawFileSystem.Fsync(cancel, in)
@@ -292,6 +324,9 @@ func (d *Dir) count(st fuse.Status) fuse.Status {
 }
 
 func (f *faulty) Release(cancel <-chan struct{}, in *fuse.ReleaseIn) {
+	f.dir.mu.Lock()
+	delete(f.dir.open, in.Fh) // before its number is used again
+	f.dir.mu.Unlock()
 	f.RawFileSystem.Release(cancel, in)
 	f.dir.opened.Add(-1)
 }
