@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// follower applies the log as it comes, until this host leads. All but watch and campaign is
+// follower applies the log as it comes, until this host leads. All but watch and candidates is
 // done by the goroutine of Start.
 type follower struct {
 	*Log
@@ -28,8 +28,9 @@ type follower struct {
 
 func newFollower(l *Log) *follower { return &follower{Log: l} }
 
-// leadTimeout bounds how long a host that was elected may need to apply the rest. Then it makes room for another.
-const leadTimeout = time.Minute
+// leadTerms bounds how long a host that was elected may need to apply the rest, in lease times. Then it makes room for
+// another. It was warm, so that there is little to apply; what takes long is to load a snapshot.
+const leadTerms = 3
 
 // damageTicks is for how many periods nothing is tried again after damage was found.
 const damageTicks = 5
@@ -42,8 +43,8 @@ func (f *follower) run(ctx context.Context) (*leader, error) {
 	defer cancel()
 	hints := make(chan struct{}, 1)
 	helpers.Go(func() { f.watch(ctx, hints) })
-	elected := make(chan *cluster.Term)
-	campaigning := false
+	var stands *candidate
+	defer func() { stands.withdraw() }()
 	tick := time.NewTicker(f.o.Period)
 	defer tick.Stop()
 	for {
@@ -52,9 +53,13 @@ func (f *follower) run(ctx context.Context) (*leader, error) {
 			return nil, pageservice.ErrClosed
 		}
 		f.note(err)
-		if err == nil && !campaigning {
-			campaigning = true
-			helpers.Go(func() { f.campaign(ctx, elected) })
+		switch {
+		case err == nil && stands == nil:
+			stands = f.stand(ctx)
+			helpers.Go(stands.campaign)
+		case !f.loaded || errors.Is(err, pageservice.ErrCorrupt):
+			stands.withdraw() // others, which are warm, may stand behind it
+			stands = nil
 		}
 		hint := hints
 		skip := 0
@@ -73,8 +78,8 @@ func (f *follower) run(ctx context.Context) (*leader, error) {
 			case <-tick.C:
 				skip--
 				again = skip < 0
-			case term := <-elected:
-				campaigning = false
+			case term := <-stands.wins():
+				stands = nil
 				led, err := f.lead(ctx, term)
 				if err == nil {
 					return led, nil
@@ -120,28 +125,6 @@ func (f *follower) watch(ctx context.Context, hints chan<- struct{}) {
 			}
 		}
 		pause(ctx, retryPause)
-	}
-}
-
-// campaign waits until this host is elected, and says so.
-func (f *follower) campaign(ctx context.Context, elected chan<- *cluster.Term) {
-	for ctx.Err() == nil {
-		term, err := f.cluster.Campaign(ctx)
-		if err != nil {
-			f.o.Logger.Debug("page log: no candidate", "err", err)
-			pause(ctx, f.o.Period)
-			continue
-		}
-		busy := time.NewTimer(leadTimeout)
-		select {
-		case elected <- term:
-			busy.Stop()
-			return
-		case <-ctx.Done():
-		case <-busy.C: // the goroutine of Start hangs in the shared directory
-		}
-		busy.Stop()
-		f.resign(term)
 	}
 }
 

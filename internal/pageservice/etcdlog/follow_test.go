@@ -245,6 +245,7 @@ func testOtherChain(s *site) {
 	wrong.Chain[0]++
 	s.put(a.keys.head(), encodeJSON(wrong))
 	await(s, "it is not warm", func() bool { return !b.State().Warm && strings.Contains(b.State().Reason, "another batch") })
+	receive(s, "the leader knows", a.Lost())
 	s.put(a.keys.head(), encodeJSON(right))
 	await(s, "it is warm", func() bool { return b.State().Warm })
 	b.applies("1")

@@ -6,14 +6,24 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
 	"github.com/kv3fs/kv3fs/internal/cluster"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
 // lead makes this host, which was elected, the one that appends.
 func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error) {
-	ctx, cancel := context.WithTimeout(ctx, leadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, leadTerms*f.cluster.LeaseTTL())
 	defer cancel()
+	// The shared directory may hang, which must not keep the lead from others; nor when the log is closed meanwhile.
+	resigned := make(chan struct{})
+	inTime := context.AfterFunc(ctx, func() { defer close(resigned); f.resign(term) })
+	defer func() {
+		if !inTime() {
+			<-resigned
+		}
+	}()
 	f.setState(func(s *State) { s.Role = Electing })
 	for ; ; pause(ctx, retryPause) {
 		if err := errors.Join(term.Reason(), ctx.Err()); err != nil {
@@ -24,8 +34,8 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 		if err == nil {
 			v, err = f.catchUp(ctx)
 		}
-		if errors.Is(err, cluster.ErrEmptied) || errors.Is(err, cluster.ErrOtherCluster) {
-			return nil, err
+		if errors.Is(err, cluster.ErrEmptied) || errors.Is(err, cluster.ErrOtherCluster) || refused(err) {
+			return nil, err // others may be able to lead meanwhile
 		}
 		if errors.Is(err, pageservice.ErrCorrupt) {
 			if fresh, unread := f.isNewest(ctx, v); unread == nil && fresh {
@@ -74,6 +84,12 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 		}
 		return newLeader(f, a, missing != ""), nil
 	}
+}
+
+// refused reports whether no repetition helps against an error: what is there was written by a newer kv3fs, or etcd does not
+// permit a host what it needs.
+func refused(err error) bool {
+	return errors.Is(err, cluster.ErrNewer) || errors.Is(err, rpctypes.ErrPermissionDenied) || errors.Is(err, rpctypes.ErrUserEmpty)
 }
 
 // isNewest reports whether the head is still what v says, with an answer that no member can give from the past.

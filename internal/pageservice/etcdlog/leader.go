@@ -14,7 +14,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice/queue"
 )
 
-// leader appends. run, and what it calls, is one goroutine, the committer; look another (snapshots.go).
+// leader appends. run, and what it calls, is one goroutine, the committer; look another (snapshots.go), and so are
+// await and mark: a shared directory that hangs must not hide that the term is over.
 type leader struct {
 	appender
 	rewriter *rewriter // nil: compaction is not under way
@@ -22,6 +23,7 @@ type leader struct {
 	ended    chan struct{}
 
 	name     chan string // a host that is to take a snapshot: the committer writes it down
+	naming   atomic.Bool // there is one that it has not written down
 	demotion sync.Once
 	live     atomic.Int64 // LogOwner.LiveBytes, which only the committer asks
 	alone    atomic.Bool  // no follower takes snapshots: the committer compacts
@@ -37,6 +39,7 @@ type progress struct {
 	revision int64
 	bytes    int64           // of a snapshot and all batches since
 	at       map[uint64]mile // by index of checkpoint
+	asked    time.Time       // when a host was asked for a snapshot that is to come; zero: none is
 	refs     []reference     // newest first; look changes them
 
 	// forgetting: the owner was told that something is missing, and has not written down yet that it has forgotten it.
@@ -99,6 +102,11 @@ func (l *leader) run() {
 				w.Finish(err)
 			}
 			l.live.Store(l.owner.LiveBytes())
+			select {
+			case host := <-l.name: // however much there is to write
+				l.report(l.checkpoint(host))
+			default:
+			}
 			continue
 		}
 		if closed {
@@ -118,6 +126,11 @@ func (l *leader) run() {
 
 // commit appends what is queued and, before it, what compaction keeps.
 func (l *leader) commit(writes []*queue.Write) error {
+	select {
+	case <-l.lost:
+		return fmt.Errorf("%w: it was found not to lead", pageservice.ErrDemoted)
+	default:
+	}
 	var group []byte
 	bytes := 0
 	for _, w := range writes {
@@ -158,8 +171,10 @@ func (l *leader) commit(writes []*queue.Write) error {
 	}
 	err := l.appendGroup(group, change, more)
 	l.report(err)
-	switch {
-	case err != nil:
+	if !l.alone.Load() {
+		l.endRewriting() // what it points at goes with the next snapshot
+	}
+	if err != nil {
 		l.endRewriting() // what was kept is not in the log
 		if errors.Is(err, pageservice.ErrDemoted) {
 			l.demote(err)
@@ -200,6 +215,7 @@ func (l *leader) appendGroup(group []byte, change func(*head), more []clientv3.O
 
 // checkpoint names a host that is to take a snapshot, at this place of the log.
 func (l *leader) checkpoint(host string) error {
+	defer l.naming.Store(false)
 	err := l.append(l.ctx, batch{kind: checkpoint, last: true, body: []byte(host)}, nil)
 	if errors.Is(err, pageservice.ErrDemoted) {
 		l.demote(err)
@@ -210,6 +226,7 @@ func (l *leader) checkpoint(host string) error {
 	l.appended()
 	l.mu.Lock()
 	l.progress.at[l.head.Index] = mile{bytes: l.progress.bytes}
+	l.progress.asked = time.Now()
 	l.mu.Unlock()
 	return nil
 }
@@ -253,9 +270,20 @@ func (l *leader) finish() {
 	defer cancel()
 	select {
 	case <-l.ended:
-	case <-ctx.Done(): // etcd does not answer
+	case <-ctx.Done(): // etcd does not answer, or the shared directory
 	}
 	l.cancel()
-	<-l.ended
 	l.resign(l.term)
+}
+
+// await demotes this host when its term is over.
+func (l *leader) await() {
+	select {
+	case <-l.ctx.Done():
+	case <-l.lost:
+	case <-l.term.Lost():
+		if l.ctx.Err() == nil { // else the log is being closed
+			l.demote(l.term.Reason())
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ func TestLength(t *testing.T) {
 		"compaction begins with a snapshot where there is one":        testCompactionOfSnapshot,
 		"where no follower can take a snapshot the log is compacted":  testRefusingFollowers,
 		"history is given up":                                         testHistory,
+		"however much is written snapshots are taken":                 testSteadyLoad,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -401,6 +403,43 @@ func testRefusingFollowers(s *site) {
 	}
 	a.churn("the log is compacted", func() bool { v, err := a.view(s.Context()); return err == nil && v.head.Whole > 20 })
 	b.applies(a.owner.all()...)
+}
+
+// Writers that never leave the queue empty keep no follower from being asked for snapshots.
+func testSteadyLoad(s *site) {
+	a := s.lead("a")
+	s.follow("b")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(stop)
+	for w := range 4 {
+		wg.Go(func() {
+			var waits []func(context.Context) error
+			for i := 0; ; i++ {
+				waits = append(waits, a.begin(fmt.Sprintf("n%d=%d%s", w, i, strings.Repeat("v", 200))))
+				if len(waits) == 64 { // the next ones are queued while the first are written
+					if err := waitFor(waits[0]); err != nil {
+						s.Error(err)
+						return
+					}
+					waits = waits[1:]
+				}
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	await(s, "the log is truncated", func() bool {
+		v, err := a.view(s.Context())
+		return err == nil && v.lowest > 1
+	})
+	if v := s.stored(); v.head.Whole > 1 || len(v.refs.Newest) == 0 {
+		s.Errorf("it was compacted, although there is a follower: %+v", v)
+	}
 }
 
 func testHistory(s *site) {

@@ -23,6 +23,7 @@ package etcdlog
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -64,6 +65,7 @@ type Log struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup // what Start has started, and Start itself
 	once    sync.Once      // of Close
+	closing error          // of Close
 	lost    chan struct{}
 
 	mu     sync.Mutex
@@ -123,6 +125,8 @@ func (l *Log) Start(owner pageservice.LogOwner) error {
 	}
 	l.leader = led
 	l.running.Go(led.run)
+	l.running.Go(led.await)
+	l.running.Go(led.mark)
 	l.running.Go(led.look)
 	return nil
 }
@@ -132,7 +136,8 @@ func (l *Log) Append(done func(error), recs ...[]byte) (wait func(context.Contex
 	return l.queue.Append(done, recs)
 }
 
-// Close implements pageservice.Log. Another host can lead at once, unless etcd does not answer.
+// Close implements pageservice.Log. Another host can lead at once, unless etcd does not answer. An error says that a call of
+// the shared directory hangs, and with it a goroutine of this log, which touches nothing any more when it goes on.
 func (l *Log) Close() error {
 	l.once.Do(func() {
 		l.mu.Lock()
@@ -144,9 +149,20 @@ func (l *Log) Close() error {
 			led.finish()
 		}
 		l.cancel()
-		l.running.Wait()
+		ended := make(chan struct{})
+		go func() { // ends with what it waits for
+			l.running.Wait()
+			close(ended)
+		}()
+		ctx, cancel := context.WithTimeout(context.Background(), l.cluster.LeaseTTL())
+		defer cancel()
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			l.closing = fmt.Errorf("page log: %s: a call of this directory does not return", l.o.Dir)
+		}
 	})
-	return nil
+	return l.closing
 }
 
 // Lost is closed when this host has led and another host may lead now. The owner closes the log then.

@@ -115,6 +115,7 @@ type peer struct {
 	owner   *owner
 	started chan error // what Start returned
 	leave   context.CancelFunc
+	hung    bool // Close has told so
 }
 
 // start starts the log of a host, and does not wait until it leads.
@@ -150,7 +151,7 @@ func (h *peer) run() {
 	})
 	wg.Go(func() { h.started <- h.Start(h.owner.hooks()) })
 	h.site.Cleanup(func() {
-		if err := h.Close(); err != nil {
+		if err := h.Close(); err != nil && !h.hung {
 			h.site.Error(err)
 		}
 		wg.Wait()

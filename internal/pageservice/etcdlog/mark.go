@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // An etcd that was restored from a backup, or emptied, would have the index believe what was true once, and
@@ -37,6 +38,35 @@ func readMark(dir string) (m mark, err error) {
 		return m, err
 	}
 	return m, decodeJSON(path, b, &m)
+}
+
+// mark marks how far the log has got, whenever it has got further.
+func (l *leader) mark() {
+	tick := time.NewTicker(l.o.Period)
+	defer tick.Stop()
+	told := ""
+	for marked := uint64(0); ; {
+		l.mu.Lock()
+		p := l.progress
+		l.mu.Unlock()
+		// Until what was missing is forgotten for good, the old mark holds.
+		if p.index != marked && !p.forgetting && l.valid() {
+			m := mark{stamp: stamp{jsonFormat, l.by}, Cluster: l.cluster.ID(), Revision: p.revision, Index: p.index, Chain: p.chain}
+			if err := m.write(l.o.Dir, l.by.Host); err == nil {
+				marked, told = p.index, ""
+			} else if err.Error() != told {
+				told = err.Error()
+				l.o.Logger.Warn("page log: the leader cannot mark how far it has got: an etcd that is put back to an old state might not be noticed", "err", err)
+			}
+		}
+		select {
+		case <-l.ctx.Done():
+			return
+		case <-l.lost:
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // write replaces the mark. Hosts may do so at once: what any of them marks was true.

@@ -12,7 +12,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// look is what the leader does beside appending: the mark, space in etcd, snapshots, and dropping what they make needless.
+// look is what the leader does beside appending and marking: space in etcd, snapshots, and dropping what they make needless.
 func (l *leader) look() {
 	k := &lookout{leader: l}
 	tick := time.NewTicker(l.o.Period)
@@ -21,11 +21,6 @@ func (l *leader) look() {
 		k.once(l.ctx)
 		select {
 		case <-l.ctx.Done():
-			return
-		case <-l.term.Lost():
-			if l.ctx.Err() == nil { // else the log is being closed
-				l.demote(l.term.Reason())
-			}
 			return
 		case <-l.lost:
 			return
@@ -37,13 +32,11 @@ func (l *leader) look() {
 // lookout is the state of look.
 type lookout struct {
 	*leader
-	marked  uint64 // index of the mark that was written last
 	spaceAt time.Time
 	urgent  bool // etcd is half full
 
-	asked   time.Time // when a host was asked for a snapshot last
-	refused int       // how many in a row have not taken one
-	turn    int       // whose turn it is
+	refused int // how many in a row were asked for a snapshot and have not taken one
+	turn    int // whose turn it is
 
 	refs      snapshots
 	refsSeen  int64 // -1: not known
@@ -71,9 +64,8 @@ func (k *lookout) once(ctx context.Context) {
 	k.leader.mu.Unlock()
 	k.space(ctx)
 	err := errors.Join(
-		k.mark(p),
 		k.verify(ctx),
-		k.ask(ctx, since),
+		k.ask(ctx, p.asked, since),
 		k.truncate(ctx),
 		k.forget(ctx, p.revision),
 	)
@@ -88,22 +80,6 @@ func (k *lookout) once(ctx context.Context) {
 		k.o.Logger.Warn("page log: the leader cannot do everything that keeps it short and safe", "err", err)
 	}
 	k.told = told
-}
-
-// mark marks how far the log has got.
-func (k *lookout) mark(p progress) error {
-	if p.index == k.marked {
-		return nil
-	}
-	if p.forgetting || !k.valid() {
-		return nil // until what was missing is forgotten for good, the old mark holds
-	}
-	m := mark{stamp: stamp{jsonFormat, k.by}, Cluster: k.cluster.ID(), Revision: p.revision, Index: p.index, Chain: p.chain}
-	if err := m.write(k.o.Dir, k.by.Host); err != nil {
-		return err
-	}
-	k.marked = p.index
-	return nil
 }
 
 // verify looks at the snapshots that followers have taken, and moves the pointer to them.
@@ -179,7 +155,7 @@ func (k *lookout) accept(ctx context.Context, r reference) error {
 	}
 	k.setRefs(next, answer.Header.Revision)
 	k.refused = 0
-	k.asked = time.Time{}
+	k.setAsked(time.Time{})
 	k.o.Logger.Info("page log: snapshot verified", "index", r.Index, "host", r.Host, "bytes", r.Bytes)
 	return nil
 }
@@ -195,8 +171,15 @@ func (k *lookout) fenced(ctx context.Context, also clientv3.Cmp, then ...clientv
 	return answer, err
 }
 
+// setAsked notes when a host was asked for a snapshot.
+func (k *lookout) setAsked(at time.Time) {
+	k.leader.mu.Lock()
+	defer k.leader.mu.Unlock()
+	k.progress.asked = at
+}
+
 // ask has a follower take a snapshot if one is due, or compaction done where there is none.
-func (k *lookout) ask(ctx context.Context, since int64) error {
+func (k *lookout) ask(ctx context.Context, asked time.Time, since int64) error {
 	due := max(k.o.SnapshotBytes, k.live.Load()/2)
 	if k.urgent {
 		due = k.o.SnapshotBytes / 8
@@ -204,7 +187,7 @@ func (k *lookout) ask(ctx context.Context, since int64) error {
 	if since < due {
 		return nil
 	}
-	if !k.asked.IsZero() && time.Since(k.asked) < askPeriods*k.o.Period {
+	if k.naming.Load() || !asked.IsZero() && time.Since(asked) < askPeriods*k.o.Period {
 		return nil
 	}
 	hosts, err := k.cluster.Hosts(ctx)
@@ -217,19 +200,17 @@ func (k *lookout) ask(ctx context.Context, since int64) error {
 			followers = append(followers, h.ID)
 		}
 	}
-	if !k.asked.IsZero() {
+	if !asked.IsZero() {
 		k.refused++
+		k.setAsked(time.Time{})
 	}
 	k.alone.Store(len(followers) == 0 || k.refused > 2*len(followers))
 	if len(followers) == 0 {
 		return nil
 	}
-	select {
-	case k.name <- followers[k.turn%len(followers)]:
-		k.turn++
-		k.asked = time.Now()
-	default: // the committer is busy
-	}
+	k.naming.Store(true)
+	k.name <- followers[k.turn%len(followers)] // there is room: the last one was taken out
+	k.turn++
 	return nil
 }
 
