@@ -54,7 +54,7 @@ type pagesFlags struct {
 	StoreKey          givenPath  `placeholder:"FILE" help:"Key of that certificate."`
 	StoreUser         string     `placeholder:"NAME" help:"User of etcd."`
 	StorePasswordFile givenPath  `placeholder:"FILE" help:"File with that user's password."`
-	StartOver         bool       `env:"-" yaml:"-" help:"Begin the page index in etcd anew: all keys are forgotten. For an etcd that was emptied, or restored from an old backup. Give it to one host, once."`
+	StartOver         bool       `env:"-" yaml:"-" help:"Let the page index of this store be the one in use, whatever it has lost or another one has handed out: all keys are forgotten. For an etcd that was emptied, or restored from an old backup, and for moving the index, from etcd to this host or from one etcd prefix to another. Stop the kv3fs of all hosts, and give it to one, once."`
 
 	PeerListen    string    `placeholder:"HOST:PORT" help:"Where the kv3fs of other hosts reach this one, if the store is etcd. Engines do not use it."`
 	PeerAddress   string    `placeholder:"HOST:PORT" help:"By which address other hosts reach it, if not by that of peer-listen, such as that of a pod."`
@@ -69,7 +69,7 @@ type pagesFlags struct {
 // config returns the configuration of a page service.
 func (f *pagesFlags) config(prefix string, listen []string, world int, drain time.Duration, log *slog.Logger) (daemon.Pages, error) {
 	p := daemon.Pages{
-		Drain: drain, Log: log, Hosts: f.Host,
+		Drain: drain, Log: log, Hosts: f.Host, StartOver: f.StartOver,
 		Limits: httpserver.Limits{
 			BodyBytes: int64(f.BodyLimit), BatchKeys: f.BatchLimit, Requests: f.Concurrency,
 			LargeBytes: int64(f.BodyMemory), Connections: f.Connections,

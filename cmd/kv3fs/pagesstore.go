@@ -31,7 +31,7 @@ func (s *pagesStore) UnmarshalText(text []byte) error {
 func (f *pagesFlags) cluster(prefix string) (*daemon.PagesCluster, error) {
 	if f.Store == httpserver.Embedded {
 		for name, given := range map[string]bool{
-			"store-ca": f.StoreCA != "", "store-cert": f.StoreCert != "", "store-key": f.StoreKey != "", "store-user": f.StoreUser != "", "store-password-file": f.StorePasswordFile != "", "start-over": f.StartOver,
+			"store-ca": f.StoreCA != "", "store-cert": f.StoreCert != "", "store-key": f.StoreKey != "", "store-user": f.StoreUser != "", "store-password-file": f.StorePasswordFile != "",
 			"peer-listen": f.PeerListen != "", "peer-address": f.PeerAddress != "", "peer-token-file": f.PeerTokenFile != "", "peer-ca": f.PeerCA != "", "peer-cert": f.PeerCert != "", "peer-key": f.PeerKey != "",
 		} {
 			if given {
@@ -40,7 +40,7 @@ func (f *pagesFlags) cluster(prefix string) (*daemon.PagesCluster, error) {
 		}
 		return nil, nil
 	}
-	c := &daemon.PagesCluster{Listen: f.PeerListen, Address: f.PeerAddress, StartOver: f.StartOver, Version: version()}
+	c := &daemon.PagesCluster{Listen: f.PeerListen, Address: f.PeerAddress, Version: version()}
 	var err error
 	if c.Store.Config, err = cluster.ParseStore(string(f.Store)); err != nil {
 		return nil, bad(prefix+"store", "%v", err)

@@ -22,6 +22,8 @@ var (
 	ErrEmptied = errors.New("etcd has lost this cluster")
 	// ErrNewer: a newer kv3fs has written what this one cannot read.
 	ErrNewer = errors.New("written by a newer kv3fs")
+	// ErrLed: a host leads the cluster, and so it is not begun anew.
+	ErrLed = errors.New("the page service is led")
 	// ErrLost: this host leads no more.
 	ErrLost = errors.New("this host leads no more")
 	// ErrNoSpace: etcd is out of space, and grants no lease and takes no write until it is given some.
@@ -47,8 +49,8 @@ type Cluster struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu sync.Mutex
-	id string // of the cluster, see Identify
+	mu         sync.Mutex
+	id, before string // of the cluster, see Identify
 }
 
 // Open connects to etcd, and returns once a member answers that reaches the others. It logs known faults of the versions it

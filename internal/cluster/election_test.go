@@ -33,6 +33,7 @@ func TestElections(t *testing.T) {
 		{"Hosts", testHosts},
 		{"Identity", testIdentity},
 		{"IdentityRaces", testIdentityRaces},
+		{"StartOverWhileLed", testStartOverWhileLed},
 		{"Space", testSpace},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -20,9 +20,12 @@ type Host struct {
 
 // State is how far a host is, as Announce was told.
 type State struct {
-	Role    string `json:"role,omitempty"`    // following, electing, leading
+	Role    string `json:"role,omitempty"`    // following, electing, RoleLeading
 	Applied uint64 `json:"applied,omitempty"` // index in the log up to which the host has applied it
 }
+
+// RoleLeading is the Role of a host that answers for all.
+const RoleLeading = "leading"
 
 // Leader is a candidate, and the first of them leads, or will as soon as it has read all of the log. The zero value is nobody.
 type Leader struct {

@@ -16,11 +16,12 @@ const identityFormat = 1
 // identity is the record of whose the prefix is.
 type identity struct {
 	Format  int       `json:"format"`
-	DataID  string    `json:"data_id"` // of the data directory
-	ID      string    `json:"id"`      // of the cluster; another one after each StartOver
-	Created time.Time `json:"created"` // for people
-	Host    string    `json:"host"`    // who made it
-	Version string    `json:"version"` // of kv3fs
+	DataID  string    `json:"data_id"`          // of the data directory
+	ID      string    `json:"id"`               // of the cluster; another one after each StartOver
+	Created time.Time `json:"created"`          // for people
+	Host    string    `json:"host"`             // who made it
+	Version string    `json:"version"`          // of kv3fs
+	Before  string    `json:"before,omitempty"` // see Cluster.Before
 }
 
 // ID returns which cluster this is. It is another one after the log was begun anew, and "" before Identify or StartOver.
@@ -28,6 +29,13 @@ func (c *Cluster) ID() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.id
+}
+
+// Before returns what may have been used before this cluster began, and where its engines may still be at; "": nothing.
+func (c *Cluster) Before() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.before
 }
 
 // Identify makes sure that the prefix is that of a data directory, which it is from now on if it was nobody's. established: the data directory
@@ -39,7 +47,7 @@ func (c *Cluster) Identify(ctx context.Context, dataID string, established bool)
 		if established {
 			return fmt.Errorf("%w: %s is empty, but the data directory %s was used with it: restore etcd, or name the right prefix; --pages-start-over begins anew and forgets all keys", ErrEmptied, c.config.Prefix, dataID)
 		}
-		is, err = c.writeIdentity(ctx, dataID, 0)
+		is, err = c.writeIdentity(ctx, dataID, "", 0)
 	}
 	if err != nil {
 		return err
@@ -48,8 +56,9 @@ func (c *Cluster) Identify(ctx context.Context, dataID string, established bool)
 }
 
 // StartOver makes the cluster another one, with another ID, whatever etcd has lost. What belongs to the old ID is to be forgotten.
+// before says what may have been used until now; "": nothing. ErrLed: a host leads the old one, and goes on: nothing was changed.
 // ErrOtherCluster: the prefix is another data directory's, and stays it.
-func (c *Cluster) StartOver(ctx context.Context, dataID string) error {
+func (c *Cluster) StartOver(ctx context.Context, dataID, before string) error {
 	is, seen, err := c.readIdentity(ctx)
 	if err != nil {
 		return err
@@ -57,10 +66,35 @@ func (c *Cluster) StartOver(ctx context.Context, dataID string) error {
 	if is != nil && is.DataID != dataID {
 		return c.accept(is, dataID)
 	}
-	if is, err = c.writeIdentity(ctx, dataID, seen); err != nil {
+	if err := c.notLed(ctx); err != nil {
+		return err
+	}
+	if is, err = c.writeIdentity(ctx, dataID, before, seen); err != nil {
 		return err
 	}
 	return c.accept(is, dataID)
+}
+
+// notLed returns an error if another host leads. One that has just died leads until its lease is over.
+func (c *Cluster) notLed(ctx context.Context) error {
+	var queue []Leader
+	err := c.persist(ctx, func(ctx context.Context) (err error) {
+		queue, _, err = c.candidates(ctx)
+		return err
+	})
+	if err != nil || len(queue) == 0 || queue[0].ID == c.config.HostID {
+		return err
+	}
+	hosts, err := c.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, h := range hosts {
+		if h.ID == queue[0].ID && h.Role == RoleLeading {
+			return fmt.Errorf("%w: host %s at %s leads what %s has, and nothing was changed: stop the kv3fs of all hosts first (one that was killed counts for some seconds), or leave --pages-start-over out", ErrLed, h.ID, h.Address, c.config.Prefix)
+		}
+	}
+	return nil
 }
 
 // accept compares the identity with the data directory.
@@ -71,7 +105,7 @@ func (c *Cluster) accept(is *identity, dataID string) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.id = is.ID
+	c.id, c.before = is.ID, is.Before
 	return nil
 }
 
@@ -107,8 +141,8 @@ func decodeIdentity(b []byte) (*identity, error) {
 }
 
 // writeIdentity makes the prefix the data directory's if its identity is that of a revision (0: none), and returns whose it is now.
-func (c *Cluster) writeIdentity(ctx context.Context, dataID string, seen int64) (is *identity, err error) {
-	wanted := identity{Format: identityFormat, DataID: dataID, ID: rand.Text(), Created: time.Now(), Host: c.config.HostID, Version: c.config.Version}
+func (c *Cluster) writeIdentity(ctx context.Context, dataID, before string, seen int64) (is *identity, err error) {
+	wanted := identity{Format: identityFormat, DataID: dataID, ID: rand.Text(), Created: time.Now(), Host: c.config.HostID, Version: c.config.Version, Before: before}
 	record, err := json.Marshal(wanted)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -27,7 +28,7 @@ func testIdentity(t *testing.T, m *etcd.Members) {
 	}
 	for name, identify := range map[string]func() error{
 		"identify":   func() error { return b.Identify(ctx, "data-2", false) },
-		"start over": func() error { return b.StartOver(ctx, "data-2") },
+		"start over": func() error { return b.StartOver(ctx, "data-2", "") },
 	} {
 		err := identify()
 		if !errors.Is(err, ErrOtherCluster) || !strings.Contains(err.Error(), "data-1") || !strings.Contains(err.Error(), "data-2") {
@@ -35,7 +36,7 @@ func testIdentity(t *testing.T, m *etcd.Members) {
 		}
 	}
 	was := a.ID()
-	if err := b.StartOver(ctx, "data-1"); err != nil || b.ID() == was {
+	if err := b.StartOver(ctx, "data-1", ""); err != nil || b.ID() == was {
 		t.Errorf("started over: %v, %q after %q", err, b.ID(), was)
 	}
 	if err := a.Identify(ctx, "data-1", true); err != nil || a.ID() != b.ID() {
@@ -50,7 +51,7 @@ func testIdentity(t *testing.T, m *etcd.Members) {
 		if _, err := m.Client().Put(ctx, a.key("cluster"), record); err != nil {
 			t.Fatal(err)
 		}
-		for _, err := range []error{a.Identify(ctx, "data-1", false), a.StartOver(ctx, "data-1")} {
+		for _, err := range []error{a.Identify(ctx, "data-1", false), a.StartOver(ctx, "data-1", "")} {
 			switch {
 			case err == nil:
 				t.Errorf("%s was accepted", record)
@@ -88,4 +89,42 @@ func testIdentityRaces(t *testing.T, m *etcd.Members) {
 			t.Errorf("host %d of another directory: %v", n, errs[n])
 		}
 	}
+}
+
+// A cluster that a host leads is not begun anew: the leader would go on, and the next one would forget everything at some later time.
+func testStartOverWhileLed(t *testing.T, m *etcd.Members) {
+	ctx := background(t)
+	a, b := join(t, configOf(t, m, "a")), join(t, configOf(t, m, "b"))
+	if err := a.StartOver(ctx, "data-1", "an index of host x"); err != nil {
+		t.Fatal(err)
+	}
+	was := a.ID()
+	if err := b.Identify(ctx, "data-1", true); err != nil || b.ID() != was || b.Before() != "an index of host x" {
+		t.Errorf("%v, %q, %q", err, b.ID(), b.Before())
+	}
+	term, err := a.Campaign(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	announcing, leave := context.WithCancel(ctx)
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_ = a.Announce(announcing, func() State { return State{Role: RoleLeading} }) // ends with its context
+	}()
+	await(t, "it refuses", func() bool {
+		err = b.StartOver(ctx, "data-1", "")
+		return err != nil
+	})
+	if !errors.Is(err, ErrLed) || !strings.Contains(err.Error(), "host a at a:18001") {
+		t.Error(err)
+	}
+	if err := term.Resign(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := b.StartOver(ctx, "data-1", ""); err != nil || b.ID() == was {
+		t.Errorf("with no leader: %v", err)
+	}
+	leave()
+	<-left
 }

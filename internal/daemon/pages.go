@@ -34,6 +34,8 @@ type Pages struct {
 	// Files say whose the page files in directories are. Those are the only ones that may be removed
 	// to make room.
 	Files []PageDir
+	// StartOver lets this index hand out the pages although another one has, and forgets all keys.
+	StartOver bool
 	// Cluster says how hosts agree on one page index; nil: this host has one of its own.
 	Cluster *PagesCluster
 	// Drain bounds how long a stop waits for requests in flight.

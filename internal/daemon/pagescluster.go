@@ -26,9 +26,7 @@ type PagesCluster struct {
 	Listen, Address string
 	Token           string // between hosts; "": there are Certificates
 	Certificates    forward.Certificates
-	// StartOver forgets all keys, whatever etcd has lost.
-	StartOver bool
-	Version   string // of kv3fs
+	Version         string // of kv3fs
 }
 
 // EtcdStore is where etcd is.
@@ -98,7 +96,7 @@ func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, 
 	first, cancel := context.WithTimeout(ctx, etcdStart)
 	defer cancel()
 	c, err := r.connect(first)
-	if err != nil && !passes(err) {
+	if err != nil && !r.passes(err) {
 		return nil, err
 	}
 	o.Store = r.state
@@ -147,9 +145,10 @@ func (r *replica) listen() (*httpserver.Listener, error) {
 	return l, nil
 }
 
-// passes reports whether an error of etcd may pass by itself.
-func passes(err error) bool {
-	return errors.Is(err, cluster.ErrUnreachable) || errors.Is(err, cluster.ErrNoSpace) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+// passes reports whether an error of etcd, or of who has the page files, may pass by itself. What an operator has asked for is not put off.
+func (r *replica) passes(err error) bool {
+	return errors.Is(err, cluster.ErrUnreachable) || errors.Is(err, cluster.ErrNoSpace) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, errOtherPages) || errors.Is(err, cluster.ErrLed) && !r.p.StartOver
 }
 
 // connect connects to etcd and makes sure that the prefix is this data directory's.
@@ -164,34 +163,124 @@ func (r *replica) connect(ctx context.Context) (*cluster.Cluster, error) {
 	return c, nil
 }
 
+// identify makes sure that the prefix is this data directory's, and that its page files are handed out from there.
 func (r *replica) identify(ctx context.Context, c *cluster.Cluster) error {
-	was, err := readPagesOwner(r.at.data)
-	if err != nil {
-		return err
-	}
-	now := pagesOwner{Store: r.p.Cluster.Store.String()}
-	established := was.Host == "" && was.Store != ""
-	if !established && r.at.shared {
-		right, err := takePages(ctx, r.at.data, r.at.me, r.alone, pagesLeasePeriod, r.log)
+	if !r.startOver() {
+		was, err := readPagesOwner(r.at.data)
 		if err != nil {
 			return err
 		}
-		defer func() {
-			if err := right.end(); err != nil {
-				r.log.Warn("cannot give the lease of the page service back", "err", err)
+		if was.prefix() == c.Prefix() && was.Index != "" {
+			if err := c.Identify(ctx, r.dataID, true); err != nil {
+				return err
 			}
-		}()
-	}
-	if r.p.Cluster.StartOver && !r.restarted {
-		if err := c.StartOver(ctx, r.dataID); err != nil {
-			return err
+			if was.Index == c.ID() {
+				return nil
+			}
+			// Another host may be just about to note what it is now.
 		}
-		r.restarted = true
 	}
-	if err := c.Identify(ctx, r.dataID, established); err != nil {
+	right, err := takePages(ctx, r.at.data, r.at.me, r.alone, pagesLeasePeriod, r.log)
+	if err != nil {
 		return err
 	}
-	return now.note(r.at.data)
+	defer func() {
+		if err := right.end(); err != nil {
+			r.log.Warn("cannot give the lease of the page service back", "err", err)
+		}
+	}()
+	if err := r.claim(ctx, c); err != nil {
+		return err
+	}
+	if err := right.note(pagesOwner{Store: r.p.Cluster.Store.String(), Index: c.ID()}); err != nil {
+		return err
+	}
+	r.restarted = true
+	return nil
+}
+
+// startOver reports whether an operator's wish is still to be done.
+func (r *replica) startOver() bool { return r.p.StartOver && !r.restarted }
+
+// claim finds out which cluster it is, which begins anew where another index has handed out the pages. Nobody else does that meanwhile.
+func (r *replica) claim(ctx context.Context, c *cluster.Cluster) error {
+	was, err := readPagesOwner(r.at.data)
+	switch prefix := was.prefix(); {
+	case r.startOver() && (err == nil || errors.Is(err, errUnreadableOwner)):
+		return c.StartOver(ctx, r.dataID, "an operator has decided to begin anew")
+	case err != nil:
+		return err
+	case prefix == "":
+		err := c.StartOver(ctx, r.dataID, was.handedOut(r.at.data))
+		if errors.Is(err, cluster.ErrLed) && was.Store == "" {
+			return c.Identify(ctx, r.dataID, false) // it is in use, and only the note of that has gone
+		}
+		return err
+	case prefix != c.Prefix():
+		return r.elsewhere(was)
+	}
+	if err := c.Identify(ctx, r.dataID, true); err != nil {
+		return err
+	}
+	if was.Index != "" && was.Index != c.ID() {
+		return r.another(was, c)
+	}
+	return nil
+}
+
+// errNotOwner: another index hands out the pages.
+var errNotOwner = errors.New("this is not the page index in use")
+
+// elsewhere returns the error for an index that is in use and is not that of this prefix.
+func (r *replica) elsewhere(is pagesOwner) error {
+	return fmt.Errorf("%w: the page index of data directory %s is in %s, and this host is to use %s: give it that store; or --pages-start-over, which moves the index of all hosts and forgets all keys", errNotOwner, r.at.data, is.where(), r.p.Cluster.Store)
+}
+
+// another returns the error for an index that is in the right place and is not the one that was noted.
+func (r *replica) another(is pagesOwner, c *cluster.Cluster) error {
+	return fmt.Errorf("%w: %s has the page index %s, and the one of data directory %s is %s: etcd or the directory was restored from a backup, or a start over was cut off; --pages-start-over begins anew and forgets all keys", errNotOwner, r.p.Cluster.Store, c.ID(), r.at.data, is.Index)
+}
+
+// owns returns an error if another index hands out the pages now. A note that has gone says nothing.
+func (r *replica) owns(c *cluster.Cluster) error {
+	is, err := readPagesOwner(r.at.data)
+	switch {
+	case err != nil:
+		return err
+	case is.Store != "" && is.prefix() != c.Prefix():
+		return r.elsewhere(is)
+	case is.Index != "" && is.Index != c.ID():
+		return r.another(is, c)
+	}
+	return nil
+}
+
+// ownsEvery is how often a host that leads makes sure of it. What another index gives out first, it gives out much later.
+const ownsEvery = time.Second
+
+// watchOwner returns a channel that gets why this host must not lead any longer, and a function that ends the watch.
+func (r *replica) watchOwner(c *cluster.Cluster) (<-chan error, func()) {
+	why, stop, done := make(chan error, 1), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(ownsEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+			}
+			if err := r.owns(c); errors.Is(err, errNotOwner) {
+				why <- err
+				return
+			}
+		}
+	}()
+	return why, func() {
+		close(stop)
+		<-done
+	}
 }
 
 // run follows, leads, loses and follows until ctx ends. c may be nil.
@@ -236,6 +325,10 @@ func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
 
 // turn follows until this host leads, and then leads until it does no more.
 func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
+	if is, err := readPagesOwner(r.at.data); err == nil && is.Store != "" && is.prefix() != c.Prefix() {
+		r.etcd.Store(nil)
+		return r.elsewhere(is)
+	}
 	l := etcdlog.New(c, etcdlog.Options{Dir: sharedPages(r.at.data), DataID: r.dataID, Logger: r.log})
 	r.etcd.Store(l)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Start returns then
@@ -246,6 +339,9 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
+	if err := r.owns(c); err != nil {
+		return errors.Join(err, x.Close())
+	}
 	endFiles, err := r.files.serve(x)
 	if err != nil {
 		return errors.Join(err, x.Close())
@@ -253,14 +349,18 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	r.setWhy(nil)
 	r.log.Info("this host leads the page service", "store", r.p.Cluster.Store.String())
 	r.server.Switch(httpserver.Source{Index: x, Valid: l.Valid})
+	lost, endWatch := r.watchOwner(c)
+	defer endWatch() // last, since it reads a directory that may hang
+	var why error
 	select {
 	case <-ctx.Done():
+	case why = <-lost:
 	case <-l.Lost():
 		r.log.Warn("another host leads the page service now, or will: requests go there")
 	}
 	r.server.Switch(httpserver.Source{Leader: r})
 	endFiles()
-	return x.Close()
+	return errors.Join(why, x.Close())
 }
 
 // fails notes why this host has no etcd, or cannot lead.

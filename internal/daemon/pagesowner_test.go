@@ -123,7 +123,7 @@ func TestUnknownOwner(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(data, tree.StateName, hostsDir, "other", pagesDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if cause := (pagesOwner{}).distrust(data, "mine"); !strings.Contains(cause, "another host") {
+	if cause := (pagesOwner{}).distrust(data, "mine", ""); !strings.Contains(cause, "another host") {
 		t.Errorf("want a cause: %q", cause)
 	}
 }

@@ -2,6 +2,7 @@ package etcdlog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,7 +67,7 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 			a.head.Index, a.head.Whole = start, start+1
 			f.position = position{at: map[uint64]mile{}}
 			f.base = nil
-		case v.head.Index == 0:
+		case v.head.Index == 0 && missing == "":
 			a.head.Cluster = f.cluster.ID()
 		}
 		err = a.append(ctx, first, nil)
@@ -102,8 +103,8 @@ func (f *follower) isNewest(ctx context.Context, v view) (bool, error) {
 	return now.seen == v.seen, err
 }
 
-// admit returns an error if the log is not the one that this cluster has written, although this host has applied all of it. If an
-// operator has decided to begin anew, it returns what is missing, and the index after which the log goes on: indices
+// admit returns an error if the log is not the one that this cluster has written, although this host has applied all of it. If the
+// cluster has begun anew, or after another index, it returns what is missing, and the index after which the log goes on: indices
 // never come again.
 func (f *follower) admit(ctx context.Context, v view) (missing string, start uint64, err error) {
 	m, err := readMark(f.o.Dir)
@@ -112,7 +113,10 @@ func (f *follower) admit(ctx context.Context, v view) (missing string, start uin
 	}
 	over := v.head.Index > 0 && v.head.Cluster != f.cluster.ID() || v.head.Index == 0 && m.Index > 0 && m.Cluster != f.cluster.ID()
 	if over {
-		return f.keys.prefix + ": an operator has decided to begin anew", max(v.head.Index, m.Index, f.most.Index), nil
+		return f.keys.prefix + ": " + cmp.Or(f.cluster.Before(), "it was begun anew"), max(v.head.Index, m.Index, f.most.Index), nil
+	}
+	if before := f.cluster.Before(); v.head.Index == 0 && m.Index == 0 && before != "" {
+		return f.keys.prefix + ": " + before, 0, nil
 	}
 	if v.head.Index < m.Index {
 		return "", 0, f.shorter(v, m)

@@ -25,7 +25,7 @@ func (s *site) startOver(c *cluster.Cluster) {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := c.StartOver(ctx, dataID); err != nil {
+	if err := c.StartOver(ctx, dataID, "all were told to begin anew"); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -152,6 +152,36 @@ func TestEmptiedEtcd(t *testing.T) {
 		t.Error(told)
 	}
 	e.applies("3")
+}
+
+// The first leader of a cluster that begins after another index is told that something is missing, and so is the next one
+// until that is written down.
+func TestBeginsAfterAnotherIndex(t *testing.T) {
+	s := newSite(t, etcd.Start(t, etcd.Options{Members: 1}))
+	c := s.join("a")
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := c.StartOver(ctx, dataID, "host x had an index"); err != nil {
+		t.Fatal(err)
+	}
+	for _, start := range []func() *peer{func() *peer { return s.startOn(c) }, func() *peer { return s.start("b") }} {
+		h := start()
+		h.leads()
+		if told := h.owner.told(); !strings.Contains(told, "host x had an index") {
+			t.Errorf("told %q", told)
+		}
+		h.die()
+	}
+	d := s.lead("d")
+	d.mustWrite()
+	d.mustWrite("1")
+	d.marked()
+	d.die()
+	e := s.lead("e")
+	if told := e.owner.told(); told != "" {
+		t.Error(told)
+	}
+	e.applies("1")
 }
 
 // Only the log has gone, not the record of whose the prefix is.

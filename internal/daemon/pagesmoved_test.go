@@ -1,0 +1,270 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+	"github.com/kv3fs/kv3fs/internal/test/etcd"
+)
+
+// mover is a data directory whose page index is kept here and there in turn.
+type mover struct {
+	*testing.T
+	data  string
+	hosts map[string]pagesPlace
+}
+
+func newMover(t *testing.T, shared bool) *mover {
+	t.Helper()
+	m := &mover{T: t, data: t.TempDir(), hosts: map[string]pagesPlace{}}
+	for _, name := range []string{"a", "b"} {
+		at := sharedPlace(t, m.data, name)
+		at.shared = shared
+		m.hosts[name] = at
+	}
+	return m
+}
+
+// try starts the page service of a host.
+func (m *mover) try(name, store string, startOver bool) (*sharedHost, error) {
+	m.Helper()
+	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Drain: patience, StartOver: startOver, Log: slog.New(slog.DiscardHandler)}
+	if store != httpserver.Embedded {
+		config, err := cluster.ParseStore(store)
+		if err != nil {
+			m.Fatal(err)
+		}
+		p.Cluster = &PagesCluster{Store: EtcdStore{config}, Listen: "127.0.0.1:0", Token: "of hosts"}
+	}
+	s, err := startPages(m.Context(), m.hosts[name], p, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &sharedHost{pageService: s, url: "http://" + s.addresses()[0].Where}, nil
+}
+
+func (m *mover) start(name, store string, startOver bool) *sharedHost {
+	m.Helper()
+	h, err := m.try(name, store, startOver)
+	if err != nil {
+		m.Fatal(err)
+	}
+	return h
+}
+
+// ask waits until a request is answered.
+func (m *mover) ask(h *sharedHost, path, body string) string {
+	m.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		status, answer := post(m.T, h.url+path, body)
+		switch {
+		case status/100 == 2:
+			return answer
+		case time.Now().After(deadline):
+			m.Fatalf("%s: still %d %s", path, status, answer)
+		}
+	}
+}
+
+// has checks whether a host's page service knows of a key.
+func (m *mover) has(h *sharedHost, key string, want bool) {
+	m.Helper()
+	m.ask(h, "/0/initialize", `{"num_pages":1}`) // engines do that when they start
+	if got := m.ask(h, "/0/exists", fmt.Sprintf(`{"keys":[%q]}`, key)); got != fmt.Sprintf(`{"exists":[%v]}`, want) {
+		m.Errorf("%s: %s, want %v", key, got, want)
+	}
+}
+
+// save stores a key in page 0 of a file of one page.
+func (m *mover) save(h *sharedHost, key string) {
+	m.Helper()
+	m.ask(h, "/0/initialize", `{"num_pages":1}`)
+	if got := m.ask(h, "/0/reserve_and_allocate_page_indices", fmt.Sprintf(`{"keys":[[%q,""]]}`, key)); got != `{"indices":[[false,0]]}` {
+		m.Fatalf("a page for %s: %s", key, got)
+	}
+	m.ask(h, "/0/confirm_write", fmt.Sprintf(`{"written_keys_to_confirm":[[%q,0]]}`, key))
+	m.has(h, key, true)
+}
+
+// cautious checks that a host's page service gives no page out, since engines may be using what another one has given them.
+func (m *mover) cautious(h *sharedHost) {
+	m.Helper()
+	if got := m.ask(h, "/0/reserve_and_allocate_page_indices", `{"keys":[["new",""]]}`); got != `{"indices":[[false,-1]]}` {
+		m.Errorf("%s: a page that engines of another index may be using", got)
+	}
+}
+
+// TestMovedIndex: whichever way the page index of a directory moves, one that was in use before knows none of its keys when it comes
+// back, and none gives out pages that engines may still have from another. Nobody has to remove a file for that.
+func TestMovedIndex(t *testing.T) {
+	members := etcd.Start(t, etcd.Options{Members: 1})
+	for _, shared := range []bool{true, false} {
+		at := fmt.Sprintf("etcd://%s/kv3fs/%v/", members.Endpoints()[0], shared)
+		for what, stores := range map[string][2]string{
+			"embedded, etcd, embedded": {httpserver.Embedded, at + "first"},
+			"etcd, embedded, etcd":     {at + "second", httpserver.Embedded},
+			"two prefixes":             {at + "third", at + "fourth"},
+		} {
+			t.Run(fmt.Sprintf("%s, shared %v", what, shared), func(t *testing.T) {
+				t.Parallel()
+				m := newMover(t, shared)
+				h := m.start("a", stores[0], false)
+				m.save(h, "K")
+				h.end(t)
+				for turn, store := range []string{stores[1], stores[0], stores[1]} {
+					before := stores[turn%2]
+					if before != httpserver.Embedded {
+						if _, err := m.try("a", store, false); err == nil || !strings.Contains(err.Error(), before) || !strings.Contains(err.Error(), "--pages-start-over") {
+							t.Fatalf("%s after %s: %v", store, before, err)
+						}
+					}
+					h := m.start("a", store, before != httpserver.Embedded)
+					m.has(h, "K", false)
+					m.cautious(h)
+					h.end(t)
+					// What was begun anew goes on, whatever the host was told before.
+					h = m.start("a", store, false)
+					m.has(h, "K", false)
+					h.end(t)
+				}
+			})
+		}
+	}
+}
+
+// TestCutOffWhileStarting: a host that was stopped while it started, for so long that another one has taken the page files, does not
+// become their owner again, neither then nor when it starts the next time, even if its note came through last.
+func TestCutOffWhileStarting(t *testing.T) {
+	m := newMover(t, true)
+	h := m.start("a", httpserver.Embedded, false)
+	m.save(h, "K")
+	h.end(t)
+	const period = time.Second
+	quiet := slog.New(slog.DiscardHandler)
+	a, b := m.hosts["a"], m.hosts["b"]
+	mine, err := takePages(t.Context(), m.data, a.me, true, period, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(mine.stop) // as if it was stopped: nobody renews it
+	<-mine.done
+	theirs, err := takePages(t.Context(), m.data, b.me, true, period, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(a.host, pagesDir)
+	taken := pagesOwner{Format: ownerFormat, Store: httpserver.Embedded, Host: "b", Index: "that of b"}
+	if err := theirs.note(taken); err != nil {
+		t.Fatal(err)
+	}
+	if err := takeOver(a, mine, dir, pagesOwner{}, "another one was used"); !errors.Is(err, errOtherPages) {
+		t.Errorf("it goes on: %v", err)
+	}
+	if is, err := readPagesOwner(m.data); err != nil || is != taken {
+		t.Errorf("%+v, %v", is, err)
+	}
+	if err := (pagesOwner{Store: httpserver.Embedded, Host: "a", Index: "noted too late"}).note(m.data); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-theirs.over:
+	case <-time.After(patience):
+		t.Error("the other host did not see that its note was replaced")
+	}
+	mine.stop, mine.done = make(chan struct{}), make(chan struct{})
+	close(mine.done)
+	for _, of := range []*tenancy{mine, theirs} {
+		if err := of.end(); err != nil {
+			t.Error(err)
+		}
+	}
+	h = m.start("a", httpserver.Embedded, false)
+	m.has(h, "K", false)
+	h.end(t)
+}
+
+// TestMovedWhileLed: a host that leads in etcd stops as soon as another index was made the one in use; an operator's wish to begin anew is refused
+// while a host leads.
+func TestMovedWhileLed(t *testing.T) {
+	members := etcd.Start(t, etcd.Options{Members: 1})
+	store := fmt.Sprintf("etcd://%s/kv3fs/led", members.Endpoints()[0])
+	m := newMover(t, true)
+	a := m.start("a", store, false)
+	m.save(a, "K")
+	c, err := cluster.Open(t.Context(), cluster.Config{Endpoints: members.Endpoints(), Prefix: "/kv3fs/led", HostID: "onlooker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	await(t, "it is known to lead", func() bool {
+		hosts, err := c.Hosts(t.Context())
+		return err == nil && len(hosts) == 1 && hosts[0].Role == cluster.RoleLeading
+	})
+	if _, err := m.try("b", store, true); !errors.Is(err, cluster.ErrLed) || !strings.Contains(err.Error(), "host a at") {
+		t.Errorf("started over: %v", err)
+	}
+	m.has(a, "K", true)
+
+	b := m.start("b", httpserver.Embedded, true)
+	await(t, "the leader stops", func() bool {
+		status, answer := post(t, a.url+"/0/exists", `{"keys":["K"]}`)
+		return status == http.StatusServiceUnavailable && strings.Contains(answer, "is in the files of host b")
+	})
+	m.has(b, "K", false)
+	m.cautious(b)
+	b.end(t)
+	a.end(t)
+}
+
+// TestFirstHostsAtOnce: a host that finds another one about to begin the index in etcd waits for it.
+func TestFirstHostsAtOnce(t *testing.T) {
+	members := etcd.Start(t, etcd.Options{Members: 1})
+	m := newMover(t, true)
+	slow, err := takePages(t.Context(), m.data, m.hosts["b"].me, true, time.Second, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := m.start("a", fmt.Sprintf("etcd://%s/kv3fs/once", members.Endpoints()[0]), false)
+	if err := slow.end(); err != nil {
+		t.Error(err)
+	}
+	m.save(a, "K")
+	a.end(t)
+}
+
+// TestNewerOwner: a record of whose index is in use that a newer kv3fs wrote is not misread, and one that cannot be read is replaced only on request.
+func TestNewerOwner(t *testing.T) {
+	m := newMover(t, true)
+	file := filepath.Join(sharedPages(m.data), ownerName)
+	if err := makeSharedPages(m.data, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(`{"format":2,"store":"embedded","shards":[{"host":"a"}]}`)
+	for _, startOver := range []bool{false, true} {
+		if _, err := m.try("a", httpserver.Embedded, startOver); !errors.Is(err, cluster.ErrNewer) || !strings.Contains(err.Error(), file) {
+			t.Errorf("start over %v: %v", startOver, err)
+		}
+	}
+	write(`{"store":`)
+	if _, err := m.try("a", httpserver.Embedded, false); err == nil || !strings.Contains(err.Error(), "--pages-start-over") {
+		t.Errorf("half a record: %v", err)
+	}
+	h := m.start("a", httpserver.Embedded, true)
+	m.ask(h, "/0/initialize", `{"num_pages":1}`)
+	m.cautious(h)
+	h.end(t)
+}
