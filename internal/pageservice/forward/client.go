@@ -129,7 +129,7 @@ func (c *Client) watchOne(ctx context.Context, to Target) {
 func (c *Client) ping(ctx context.Context, to Target) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	_, err := c.send(ctx, to, httpserver.Forwarded{Method: http.MethodGet, Path: pingPath, Sending: func() {}})
+	_, err := c.send(ctx, to, httpserver.Forwarded{Method: http.MethodGet, Path: pingPath})
 	return err
 }
 
@@ -244,7 +244,12 @@ func (c *Client) send(ctx context.Context, to Target, q httpserver.Forwarded) (a
 			return a, explain(to, err)
 		}
 	}
-	q.Sending()
+	if q.Sending != nil {
+		if err := q.Sending(); err != nil {
+			c.pool.give(to, n)
+			return a, err
+		}
+	}
 	w, body, kept, err := n.ask(ctx, r)
 	if kept {
 		c.pool.give(to, n)

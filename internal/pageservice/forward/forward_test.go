@@ -298,3 +298,52 @@ func TestTwins(t *testing.T) {
 	}
 	a.log.await(t, `two hosts have the identity`)
 }
+
+// TestMetricsOfHosts: a request is counted once, on the host whose engine has sent it, with its namespace; and that it was forwarded, on the
+// other.
+func TestMetricsOfHosts(t *testing.T) {
+	_, a, b := two(t)
+	b.want("/ns/model/0/initialize", `{"num_pages":4}`, 204, "")
+	b.want("/ns/mistyped/0/initialize", `{}`, 500, `{"detail":"malformed body: num_pages is missing"}`)
+	for range 3 {
+		b.want("/ns/model/0/exists", `{"keys":["K"]}`, 200, `{"exists":[false]}`)
+	}
+	b.want("/ns/mistyped/keys/batch_exists", `{"keys":["K"]}`, 200, `{"exists":[false]}`)
+	for _, c := range []struct {
+		at   *host
+		line string
+		has  bool
+	}{
+		{b, `kv3fs_pages_requests_total{code="200",namespace="model",route="sglang/exists"} 3`, true},
+		{b, `kv3fs_pages_requests_total{code="200",namespace="(other)",route="vllm/batch_exists"} 1`, true},
+		{b, `mistyped`, false},
+		{b, `kv3fs_pages_forwarded_requests_total{`, false},
+		{a, `kv3fs_pages_requests_total{`, false},
+		{a, `kv3fs_pages_forwarded_requests_total{code="200",route="sglang/exists"} 3`, true},
+	} {
+		if _, text := c.at.do("GET", "/metrics", ""); strings.Contains(text, c.line) != c.has {
+			t.Errorf("%s: %s is there: %v\n%s", c.at.target.Host, c.line, !c.has, text)
+		}
+	}
+}
+
+// TestReadiness: followers ask the leader whether it is ready as seldom as it looks at its disk, whoever asks them.
+func TestReadiness(t *testing.T) {
+	_, a, b := two(t)
+	began := time.Now()
+	var asked sync.WaitGroup
+	for range 100 {
+		asked.Go(func() {
+			if status, why := b.do("GET", "/readyz", ""); status != 200 {
+				t.Errorf("%d %s", status, why)
+			}
+		})
+	}
+	asked.Wait()
+	if most := 1 + int64(time.Since(began)/time.Second); a.readiness.Load() > most {
+		t.Errorf("the leader was asked %d times, want at most %d", a.readiness.Load(), most)
+	}
+	if a.readiness.Load() == 0 {
+		t.Error("the leader was not asked")
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,6 +98,8 @@ type host struct {
 	log    *log
 	trust  *log // what its certificates had it log
 	http   *http.Client
+
+	readiness atomic.Int64 // how often other hosts have asked
 }
 
 func startHost(t testing.TB, l forward.Leaders, o hostOptions) *host {
@@ -110,7 +113,13 @@ func startHost(t testing.TB, l forward.Leaders, o hostOptions) *host {
 	peers := listen(t)
 	h.client = forward.New(forward.Options{Identity: me, Address: peers.Address.Where, Token: o.token, TLS: o.peerTLS, Leaders: l, Log: logger})
 	h.server.Switch(httpserver.Source{Leader: h.client})
-	peers.Handler = forward.NewHandler(h.server, forward.HandlerOptions{Identity: me, Token: o.token, Log: logger})
+	handler := forward.NewHandler(h.server, forward.HandlerOptions{Identity: me, Token: o.token, Log: logger})
+	peers.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/readyz" {
+			h.readiness.Add(1)
+		}
+		handler.ServeHTTP(w, r)
+	})
 	peers.TLS = o.serverTLS
 	h.url = "http://" + engines.Address.Where
 	h.target = forward.Target{Host: o.name, Address: peers.Address.Where}

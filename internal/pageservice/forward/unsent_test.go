@@ -78,7 +78,7 @@ func TestBodyIsFree(t *testing.T) {
 	body := []byte(strings.Repeat("x", 8<<20))
 	for range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
-		_, err := b.client.Forward(ctx, httpserver.Forwarded{Method: "POST", Path: "/0/exists", Body: body, Sending: func() {}})
+		_, err := b.client.Forward(ctx, httpserver.Forwarded{Method: "POST", Path: "/0/exists", Body: body})
 		cancel()
 		if err == nil {
 			t.Error("something has answered")

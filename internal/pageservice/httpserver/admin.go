@@ -115,7 +115,7 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request, bound string) boo
 	}
 	source := s.source.Load()
 	if source.Leader != nil && !isForwarded(r) {
-		a, err := s.forward(ctx, r, source, Forwarded{Bound: bound, Body: body, Again: !to.once, Sending: func() {}})
+		a, err := s.forward(ctx, r, source, Forwarded{Bound: bound, Body: body, Again: !to.once})
 		if err != nil {
 			refuse(w, s.translate(err))
 		} else {

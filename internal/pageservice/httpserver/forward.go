@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -19,8 +20,9 @@ type Forwarded struct {
 	Body   []byte
 	// Again: the leader, or the next one, may execute it twice.
 	Again bool
-	// Sending is called right before the request is sent, each time.
-	Sending func()
+	// Sending, if it is not nil, is called right before the request is sent, each time. After an error
+	// it is not sent, and that is Forward's.
+	Sending func() error
 }
 
 // Answer is what the leader answered. A zero Status: there is no answer.
@@ -61,10 +63,11 @@ func (s *Server) ServePeer(w http.ResponseWriter, r *http.Request, bound, host, 
 func (s *Server) forward(ctx context.Context, r *http.Request, from *Source, q Forwarded) (Answer, error) {
 	q.Method, q.Path, q.Client = r.Method, r.URL.Path, clientOf(r).String()
 	a, err := from.Leader.Forward(ctx, q)
-	if err != nil {
-		return a, refusal{http.StatusServiceUnavailable, err.Error()}
+	var known refusal
+	if err != nil && !errors.As(err, &known) {
+		err = refusal{http.StatusServiceUnavailable, err.Error()}
 	}
-	return a, nil
+	return a, err
 }
 
 // relay sends an answer of the leader.

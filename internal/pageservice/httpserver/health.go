@@ -3,6 +3,7 @@ package httpserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -34,7 +35,7 @@ func (s *Server) ready(ctx context.Context, forwarded bool) error {
 	}
 	source := s.source.Load()
 	if source.Leader != nil && !forwarded {
-		return s.leaderReady(ctx, source)
+		return s.leader.ask(ctx, source)
 	}
 	x, err := source.index()
 	if err != nil {
@@ -53,13 +54,35 @@ func (s *Server) ready(ctx context.Context, forwarded bool) error {
 	return s.disk.check(s.probe)
 }
 
-// leaderReady asks the leader whether it is ready.
-func (s *Server) leaderReady(ctx context.Context, source *Source) error {
-	a, err := source.Leader.Forward(ctx, Forwarded{Method: http.MethodGet, Path: "/readyz", Again: true, Sending: func() {}})
+// leaderReady remembers whether the leader was ready, so that it is asked once in probeEvery, whatever the number of clients, which
+// need no token for that.
+type leaderReady struct {
+	one   chan struct{} // holds a token while a caller uses the fields below
+	asked time.Time     // when the answer below was asked for
+	of    *Source
+	err   error
+}
+
+// ask asks the leader whether it is ready. Callers that wait for another one's question share its answer.
+func (l *leaderReady) ask(ctx context.Context, source *Source) error {
+	select {
+	case l.one <- struct{}{}:
+		defer func() { <-l.one }()
+	case <-ctx.Done():
+		return errors.New("the leader does not say whether it is ready")
+	}
+	if l.of == source && time.Since(l.asked) < probeEvery {
+		return l.err
+	}
+	now := time.Now()
+	a, err := source.Leader.Forward(ctx, Forwarded{Method: http.MethodGet, Path: "/readyz", Again: true})
 	if err == nil && a.Status != http.StatusOK {
 		var said struct{ Detail string }
 		_ = json.Unmarshal(a.Body, &said) // what is not ours has no detail
 		err = fmt.Errorf("the leader is not ready: %s (%d)", said.Detail, a.Status)
+	}
+	if ctx.Err() == nil {
+		l.asked, l.of, l.err = now, source, err
 	}
 	return err
 }

@@ -21,11 +21,12 @@ const (
 	defaultLabel = "(default)"
 )
 
-// metrics counts requests. A namespace has a label of its own once an engine has
-// initialised a rank in it, also before a restart, so that mistyped URLs use up no labels.
+// metrics counts requests, each on the host whose engine sent it. A namespace has a label of its own once it is known to
+// have a rank, also from before a restart, so that mistyped URLs use up no labels.
 type metrics struct {
-	requests *prometheus.CounterVec
-	seconds  *prometheus.HistogramVec
+	requests  *prometheus.CounterVec
+	seconds   *prometheus.HistogramVec
+	forwarded *prometheus.CounterVec
 
 	mu    sync.RWMutex
 	known map[string]bool // namespaces with a label of their own
@@ -43,8 +44,12 @@ func newMetrics(into *prometheus.Registry, s *stats) *metrics {
 			Help:    "Time from the head of a request to the end of its answer. It includes reading the body, and the disk for every change: initialize, allocate and reserve, confirm_write, delete_keys, clear.",
 			Buckets: []float64{25e-6, 50e-6, 100e-6, 200e-6, 350e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1, 2.5, 5, 20},
 		}, []string{"route", "namespace"}),
+		forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kv3fs_pages_forwarded_requests_total",
+			Help: "Requests that other hosts have forwarded to this one, which kv3fs_pages_requests_total has on those. 421: this host did not lead when they came.",
+		}, []string{"route", "code"}),
 	}
-	into.MustRegister(m.requests, m.seconds, newStatCollector(s))
+	into.MustRegister(m.requests, m.seconds, m.forwarded, newStatCollector(s))
 	return m
 }
 
@@ -77,6 +82,10 @@ func (m *metrics) count(namespace string, to *route, status int, took time.Durat
 	label := m.label(namespace)
 	m.seconds.WithLabelValues(to.name, label).Observe(took.Seconds())
 	m.requests.WithLabelValues(to.name, label, strconv.Itoa(status)).Inc()
+}
+
+func (m *metrics) countForwarded(to *route, status int) {
+	m.forwarded.WithLabelValues(to.name, strconv.Itoa(status)).Inc()
 }
 
 // label returns the label of a namespace in metrics.

@@ -13,6 +13,8 @@ type route struct {
 	ranked bool              // the path contains a rank
 	noBody bool              // the body is ignored
 	gives  gives             // what the answer promises
+	writes bool              // it says that pages were written
+	proves bool              // it succeeds only in a namespace that has a rank
 	once   bool              // not to be executed twice, where nobody knows whether it was once
 }
 

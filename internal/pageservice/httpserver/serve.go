@@ -18,6 +18,12 @@ const maxHeaderBytes = 16 << 10
 // that drain returns bounds how long finishing may take. Serve always closes the
 // listeners.
 func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() (context.Context, context.CancelFunc)) error {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	awake, sleep := context.WithCancel(context.WithoutCancel(ctx))
+	defer sleep()
+	s.stops.begin()
+	watching.Go(func() { s.stops.watch(awake) })
 	open := newConnections(s.limits.Connections)
 	servers := make([]*http.Server, len(listeners))
 	failed := make(chan error, len(listeners))

@@ -58,6 +58,8 @@ type Server struct {
 	large   *budget  // of the bytes of large bodies
 	writes  writes
 	disk    disk
+	stops   *stops
+	leader  leaderReady
 	stats   *stats
 	metrics *metrics
 	scrape  http.Handler
@@ -80,6 +82,8 @@ func New(x *index.Index, o Options) *Server {
 	}
 	s.slots = newBudget(int64(s.limits.Requests))
 	s.large = newBudget(s.limits.LargeBytes)
+	s.leader.one = make(chan struct{}, 1)
+	s.stops = newStops(func() time.Duration { return s.clock() }, s.times)
 	s.stats = &stats{query: s.stat, one: make(chan struct{}, 1)}
 	s.metrics = newMetrics(o.Registry, s.stats)
 	s.scrape = scrapeHandler(o.Registry)
@@ -153,7 +157,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, to *route, at pl
 	begin := time.Now()
 	status := s.take(w, r, to, at)
 	took := time.Since(begin)
-	s.metrics.count(at.namespace, to, status, took)
+	if isForwarded(r) {
+		s.metrics.countForwarded(to, status) // the other host counts it for its engine
+	} else {
+		s.metrics.count(at.namespace, to, status, took)
+	}
 	if s.log.Enabled(r.Context(), slog.LevelDebug) {
 		s.log.Debug("request", "route", to.name, "namespace", at.namespace, "status", status, "took", took, "from", r.RemoteAddr)
 	}
@@ -189,8 +197,11 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, to *route, at plac
 	source, asked := s.source.Load(), s.clock()
 	var leader Answer
 	if source.Leader != nil && !isForwarded(r) {
-		leader, err = s.ask(r, source, to, at.bound, c, func() { asked = s.clock() })
-	} else {
+		leader, err = s.ask(r, source, to, at.bound, c, func() error {
+			asked = s.clock()
+			return s.refuses(to)
+		})
+	} else if err = s.refuses(to); err == nil {
 		err = s.execute(r, source, to, c)
 	}
 	s.slots.give(from, 1) // before the answer is sent: a client may be slow to read it
@@ -214,6 +225,9 @@ func (s *Server) take(w http.ResponseWriter, r *http.Request, to *route, at plac
 		refuse(w, answer)
 		return answer.status
 	case leader.Status != 0:
+		if to.proves && leader.Status/100 == 2 {
+			s.metrics.know(at.namespace)
+		}
 		relay(w, Answer{leader.Status, c.out})
 		return leader.Status
 	case len(c.out) == 0:
@@ -245,7 +259,7 @@ func (s *Server) enter(r *http.Request, from client) (leave func(), p pace, err 
 }
 
 // ask has the leader execute a request, and keeps its answer in c.out.
-func (s *Server) ask(r *http.Request, source *Source, to *route, bound string, c *call, sending func()) (a Answer, err error) {
+func (s *Server) ask(r *http.Request, source *Source, to *route, bound string, c *call, sending func() error) (a Answer, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
 	a, err = s.forward(ctx, r, source, Forwarded{Bound: bound, Body: c.body, Again: !to.once, Sending: sending})

@@ -21,12 +21,12 @@ func sglangRoutes() map[string]*route {
 		"initialize":                        {do: (*call).initializePool, form: form{"num_pages": readNumPages}},
 		"exists":                            {do: (*call).existInPool, gives: presence, form: form{"keys": readKeys}},
 		"reserve_and_allocate_page_indices": {do: (*call).reserveInPool, gives: reservations, form: form{"keys": readPairs}},
-		"confirm_write":                     {do: (*call).confirmInPool, form: form{"written_keys_to_confirm": readWritten, "pages_to_release": readRelease}},
+		"confirm_write":                     {do: (*call).confirmInPool, writes: true, form: form{"written_keys_to_confirm": readWritten, "pages_to_release": readRelease}},
 		"delete_keys":                       {do: (*call).deleteFromPool, once: true, form: form{"keys": readKeys}},
 		"clear":                             {do: (*call).clearPool, once: true, form: form{}},
 		"get_page_indices":                  {do: (*call).locateInPool, gives: locations, form: form{"keys": readKeys}},
 	} {
-		r.name, r.ranked = "sglang/"+name, true
+		r.name, r.ranked, r.proves = "sglang/"+name, true, true
 		r.form["namespace"] = readPool
 		routes[name] = r
 	}

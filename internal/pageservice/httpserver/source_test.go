@@ -172,7 +172,11 @@ type leader struct {
 }
 
 func (l *leader) Forward(_ context.Context, q httpserver.Forwarded) (httpserver.Answer, error) {
-	q.Sending()
+	if q.Sending != nil {
+		if err := q.Sending(); err != nil {
+			return httpserver.Answer{}, err
+		}
+	}
 	if l.meets != nil {
 		l.meets()
 	}

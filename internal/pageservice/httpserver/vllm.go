@@ -14,16 +14,16 @@ import (
 
 func vllmRoutes() (byName map[string]*route, initialize, clear *route) {
 	byName = map[string]*route{
-		"batch_allocate": {name: "vllm/batch_allocate", do: (*call).allocate, gives: reservations,
+		"batch_allocate": {name: "vllm/batch_allocate", do: (*call).allocate, gives: reservations, proves: true,
 			form: form{"rank": readRank, "keys": readPairs}},
-		"confirm_write": {name: "vllm/confirm_write", do: (*call).confirm,
+		"confirm_write": {name: "vllm/confirm_write", do: (*call).confirm, writes: true, proves: true,
 			form: form{"rank": readRank, "confirmations": readWritten, "pages_to_release": readRelease}},
 		"batch_exists": {name: "vllm/batch_exists", do: (*call).exists, gives: presence,
 			form: form{"keys": readKeys}},
-		"get_locations": {name: "vllm/get_locations", do: (*call).locate, gives: locations,
+		"get_locations": {name: "vllm/get_locations", do: (*call).locate, gives: locations, proves: true,
 			form: form{"rank": readRank, "keys": readKeys}},
 	}
-	initialize = &route{name: "vllm/initialize", do: (*call).initialize, ranked: true,
+	initialize = &route{name: "vllm/initialize", do: (*call).initialize, ranked: true, proves: true,
 		form: form{"num_pages": readNumPages, "role": readRole}}
 	clear = &route{name: "vllm/clear", do: (*call).clear, noBody: true, once: true}
 	return byName, initialize, clear
