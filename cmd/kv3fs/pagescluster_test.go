@@ -444,3 +444,44 @@ func TestPagesStoreAwayAtStart(t *testing.T) {
 	h.await("/0/initialize", `{"num_pages":100}`)
 	h.finds(map[string]int{"K": h.save("K")})
 }
+
+// TestStopWithSlowClient: another host leads as soon as the leader is told to stop, while that one still waits for a client which takes its
+// time; and that client's request is answered by the next leader.
+func TestStopWithSlowClient(t *testing.T) {
+	m := etcd.Start(t, etcd.Options{})
+	p := newPagesHosts(t, "etcd://"+strings.Join(m.Endpoints(), ",")+"/slow")
+	for _, name := range []string{"a", "b"} {
+		p.start(name).await("/0/initialize", `{"num_pages":4}`)
+	}
+	for range 3 { // the leader waits for 10 s only, and a busy machine may take longer
+		a := p.leader()
+		slow, err := net.Dial("unix", a.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer slow.Close()
+		if err := slow.SetDeadline(time.Now().Add(clusterPatience)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(slow, "POST /0/exists HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 11\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		const reads = "HTTP/1.1 100 Continue\r\n\r\n"
+		if _, err := io.ReadFull(slow, make([]byte, len(reads))); err != nil {
+			t.Fatal(err)
+		}
+		a.signal(syscall.SIGTERM)
+		p.leader(a)
+		if _, err := io.WriteString(slow, `{"keys":[]}`); err != nil {
+			t.Log(err)
+		}
+		answer, err := io.ReadAll(slow)
+		<-a.exited
+		if strings.Contains(string(answer), "200 OK") {
+			return
+		}
+		t.Logf("%s: %v", answer, err)
+		p.start(a.name)
+	}
+	t.Error("nobody else led before the leader had ended")
+}

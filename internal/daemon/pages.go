@@ -92,6 +92,7 @@ func RunPages(ctx context.Context, dataDirectory, identity string, p Pages, read
 type pageService struct {
 	listeners []*httpserver.Listener
 	cancel    context.CancelFunc
+	yield     func()       // has another host lead, if this one does; may be nil
 	end       func() error // ends what the server answers from
 	lock      *os.File     // see lockPages
 	done      chan struct{}
@@ -149,6 +150,7 @@ func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles, m
 		if run.Err() == nil {
 			p.Log.Error("page service failed; restart the daemon to start it again", "err", s.err)
 		}
+		s.err = errors.Join(s.err, s.end()) // without listeners, this host must not lead
 	}()
 	for _, a := range s.addresses() {
 		p.Log.Info("page service listens", "address", a.String(), "index", at.describe(p))
@@ -214,17 +216,20 @@ func (at pagesPlace) describe(p Pages) string {
 	return filepath.Join(at.host, pagesDir)
 }
 
-// stop answers the requests that have arrived and closes the page index. On a nil
-// service it does nothing.
+// stop answers the requests that have arrived and closes the page index. Where another host can lead, it does so first: other
+// hosts need not wait for slow clients of this one. On a nil service it does nothing.
 func (s *pageService) stop() error {
 	if s == nil {
 		return nil
 	}
+	if s.yield != nil {
+		s.yield()
+	}
 	s.cancel()
 	<-s.done
 	defer s.unlock()
-	if err := errors.Join(s.err, s.end()); err != nil {
-		return fmt.Errorf("stop the page service: %w", err)
+	if s.err != nil {
+		return fmt.Errorf("stop the page service: %w", s.err)
 	}
 	return nil
 }

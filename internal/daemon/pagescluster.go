@@ -56,6 +56,10 @@ type replica struct {
 	pace   logpace.Pace
 	done   chan struct{}
 
+	// follows ends when this host may lead no more, because it stops; it goes on forwarding requests.
+	follows context.Context
+	yielded chan struct{} // closed when it then leads no more
+
 	// Both are nil until etcd has answered.
 	cluster   atomic.Pointer[cluster.Cluster]
 	etcd      atomic.Pointer[etcdlog.Log]
@@ -109,11 +113,21 @@ func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, 
 		r.fails("etcd", err)
 	}
 	run, end := context.WithCancel(context.Background())
+	follows, yield := context.WithCancel(run)
+	r.follows, r.yielded = follows, make(chan struct{})
 	go func() {
 		defer close(r.done)
 		r.run(run, c)
 	}()
+	s.yield = func() {
+		yield()
+		select {
+		case <-r.yielded:
+		case <-r.done:
+		}
+	}
 	s.end = func() error {
+		yield()
 		end()
 		<-r.done
 		r.client.Close()
@@ -283,21 +297,16 @@ func (r *replica) watchOwner(c *cluster.Cluster) (<-chan error, func()) {
 	}
 }
 
-// run follows, leads, loses and follows until ctx ends. c may be nil.
+// run connects to etcd, if c is nil, and then follows, leads, loses and follows until ctx ends.
 func (r *replica) run(ctx context.Context, c *cluster.Cluster) {
-	for ctx.Err() == nil {
-		var err error
-		if c == nil {
-			c, err = r.connect(ctx)
-		}
-		if err != nil {
+	for err := error(nil); c == nil && r.follows.Err() == nil; {
+		if c, err = r.connect(r.follows); err != nil {
 			r.fails("etcd", err)
-			pause(ctx, etcdAgain)
-			continue
+			pause(r.follows, etcdAgain)
 		}
-		r.serve(ctx, c)
 	}
 	if c != nil {
+		r.serve(ctx, c)
 		r.cluster.Store(nil)
 		if err := c.Close(); err != nil {
 			r.log.Warn("close the connection to etcd", "err", err)
@@ -305,7 +314,7 @@ func (r *replica) run(ctx context.Context, c *cluster.Cluster) {
 	}
 }
 
-// serve follows and leads with a connection to etcd.
+// serve follows and leads with a connection to etcd, until ctx ends.
 func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
 	r.cluster.Store(c)
 	r.setWhy(nil)
@@ -315,12 +324,14 @@ func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
 	defer cancel()
 	around.Go(func() { _ = c.WatchLeader(ctx, r.noteLeader) }) // ends with ctx
 	around.Go(func() { _ = c.Announce(ctx, r.announced) })     // likewise
-	for ctx.Err() == nil {
-		if err := r.turn(ctx, c); err != nil && ctx.Err() == nil {
+	for r.follows.Err() == nil {
+		if err := r.turn(r.follows, c); err != nil && r.follows.Err() == nil {
 			r.fails("log", err)
-			pause(ctx, etcdAgain)
+			pause(r.follows, etcdAgain)
 		}
 	}
+	close(r.yielded)
+	<-ctx.Done()
 }
 
 // turn follows until this host leads, and then leads until it does no more.
