@@ -16,11 +16,15 @@ import (
 const sumsDir = "sums"
 
 // newChecksums returns the checksums of a data directory, or nil if none are to be kept or can be.
-func newChecksums(data string, on, readonly bool, log *slog.Logger) *integrity.Store {
+func newChecksums(data string, on, shared, readonly bool, log *slog.Logger) *integrity.Store {
 	if !on {
 		return nil
 	}
-	if why := integrity.Supported(data); why != "" {
+	why := integrity.Supported(data)
+	if shared && why == "" {
+		why = "other hosts may change its files, and this one would not hear of it" // a disk that this host exports, say
+	}
+	if why != "" {
 		log.Info("no checksums are kept of the data directory", "data", data, "why", why)
 		return nil
 	}

@@ -26,7 +26,7 @@ func TestServesWithoutItsChecksums(t *testing.T) {
 		t.Fatal(err)
 	}
 	var said bytes.Buffer
-	if sums := newChecksums(data, true, false, slog.New(slog.NewTextHandler(&said, nil))); sums != nil {
+	if sums := newChecksums(data, true, false, false, slog.New(slog.NewTextHandler(&said, nil))); sums != nil {
 		sums.Close()
 		t.Error("checksums in a file that is not a directory")
 	}

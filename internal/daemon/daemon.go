@@ -49,6 +49,7 @@ type Config struct {
 	Log   *slog.Logger
 
 	health    *health.Store // of the data directory's file system
+	notKept   error         // what operators are told who ask a daemon without a keeper of its own
 	usage     tree.Usage    // a test's, in place of the keeper
 	stopGrace time.Duration // a test's, in place of the constant
 }
@@ -123,15 +124,25 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if err != nil {
 		return err
 	}
-	keep, err := newKeeping(data, c.Keeping, pageFiles, c.Settings.Readonly, c.Log)
-	if err != nil {
+	var keep *keeping
+	c.notKept = errNotKept
+	if on.shared && !c.Settings.Readonly {
+		stopKeeping, err := keepShared(data, me, c.Keeping, c.Log)
+		if err != nil {
+			return err
+		}
+		defer stopKeeping()
+		if !c.Keeping.Capacity.None() {
+			c.notKept = errKeptElsewhere
+		}
+	} else if keep, err = newKeeping(data, c.Keeping, pageFiles, c.Settings.Readonly, c.Log); err != nil {
 		return err
 	}
 	defer keep.close()
 	if c.usage == nil {
 		c.usage = keep.usage()
 	}
-	sums := newChecksums(data, c.Checksums, c.Settings.Readonly, c.Log)
+	sums := newChecksums(data, c.Checksums, on.shared, c.Settings.Readonly, c.Log)
 	defer sums.Close() // after the tree
 	options := tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage, Shared: on.sharing()}
 	if sums != nil {
@@ -219,7 +230,7 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 		_ = tree.Run(trimCtx) // ends with its context
 	}()
 	stopKeeping := keep.start(tree, c.Log)
-	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, c.Log)
+	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, c.notKept, c.Log)
 	mountDone := make(chan error, 1)
 	go func() { mountDone <- mnt.Serve() }()
 

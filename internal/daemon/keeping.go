@@ -25,6 +25,7 @@ type Keeping struct {
 	Capacity                keeper.Limit
 	HighPercent, LowPercent float64       // 0: the keeper's defaults
 	Grace                   time.Duration // 0: the keeper's default
+	Lease                   time.Duration // of a shared directory: after how long without a sign of life another host keeps it
 }
 
 // keeperDir is the keeper's directory in tree.StateName.
@@ -155,20 +156,20 @@ var errNotKept = errors.New("this daemon keeps no limit, so it neither knows wha
 	"start it with --capacity (--capacity 100% is all that the disk has)")
 
 // operate starts the admin socket of a daemon in this host's state directory, "" if there is none, and
-// returns what ends it. scrubs is what it offers besides the keeper.
-func (k *keeping) operate(dir string, scrubs admin.Scrubber, log *slog.Logger) (stop func()) {
+// returns what ends it. scrubs is what it offers besides the keeper, and none the answer where there is none.
+func (k *keeping) operate(dir string, scrubs admin.Scrubber, none error, log *slog.Logger) (stop func()) {
 	switch {
 	case dir == "":
 		return func() {}
 	case k == nil:
-		return operate(dir, nil, scrubs, log) // not a typed nil
+		return operate(dir, nil, scrubs, none, log) // not a typed nil
 	}
-	return operate(dir, k, scrubs, log)
+	return operate(dir, k, scrubs, none, log)
 }
 
 // operate starts an admin socket in a directory, and returns what ends it.
-func operate(dir string, about admin.Keeper, scrubs admin.Scrubber, log *slog.Logger) (stop func()) {
-	server := admin.NewServer(dir, about, errNotKept, log)
+func operate(dir string, about admin.Keeper, scrubs admin.Scrubber, none error, log *slog.Logger) (stop func()) {
+	server := admin.NewServer(dir, about, none, log)
 	server.Scrubs(scrubs)
 	if err := server.Start(); err != nil {
 		log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "error", err)
