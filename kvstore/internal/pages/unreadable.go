@@ -81,13 +81,16 @@ func (l *loading) noteUnreadRecord(w *wanted, err error) {
 // exists returns which blocks are there, without those that could not be read a short time ago.
 func (s *Store) exists(ctx context.Context, keys []kv.Key) ([]bool, error) {
 	there, err := s.service.exists(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
 	for i := range there {
 		if there[i] {
 			_, bad := s.unreadable.find(keys[i])
 			there[i] = !bad
 		}
 	}
-	return there, err
+	return there, nil
 }
 
 // replace deletes a block that could not be read and that is to be saved again, into another page, if what could
