@@ -69,7 +69,7 @@ type pagesFlags struct {
 // config returns the configuration of a page service.
 func (f *pagesFlags) config(prefix string, listen []string, world int, drain time.Duration, log *slog.Logger) (daemon.Pages, error) {
 	p := daemon.Pages{
-		Drain: drain, Log: log, Hosts: f.Host, StartOver: f.StartOver,
+		Drain: drain, Version: version(), Log: log, Hosts: f.Host, StartOver: f.StartOver,
 		Limits: httpserver.Limits{
 			BodyBytes: int64(f.BodyLimit), BatchKeys: f.BatchLimit, Requests: f.Concurrency,
 			LargeBytes: int64(f.BodyMemory), Connections: f.Connections,

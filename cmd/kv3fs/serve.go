@@ -65,6 +65,7 @@ type serveCmd struct {
 
 	Limits limitFlags  `embed:"" prefix:"limit-"`
 	Keeper keeperFlags `embed:""`
+	Admin  adminFlags  `embed:"" prefix:"admin-"`
 
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
 	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log on standard error."`
@@ -89,6 +90,9 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		if _, err := c.pageService(slog.New(slog.DiscardHandler)); err != nil {
 			return err
 		}
+		if _, err := c.Admin.config(); err != nil {
+			return err
+		}
 		return values.write(out, kctx.Selected())
 	}
 	if err := c.check(c.Data); err != nil {
@@ -109,6 +113,10 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		return err
 	}
 	fresh, err := c.Fresh.fresh()
+	if err != nil {
+		return err
+	}
+	adminWeb, err := c.Admin.config()
 	if err != nil {
 		return err
 	}
@@ -140,6 +148,7 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Pages:     pageService,
 		Limits:    c.Limits.limits(),
 		Keeping:   c.Keeper.keeping(),
+		Admin:     adminWeb,
 		Checksums: c.Checksums == "on",
 		Drain:     c.Drain,
 		Log:       log,

@@ -44,6 +44,7 @@ type Config struct {
 	Limits        Limits
 	Keeping       Keeping
 	Checksums     bool // of what is written through the daemon, see integrity
+	Admin         AdminWeb
 	// Drain bounds how long a stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -181,10 +182,19 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Mount.Limits = c.Limits.mount(host.Local())
 	c.Mount.Daemon = identity(c, data)
 	c.Pages.health = c.health
-	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared}, c.Pages, pageFiles, newRingMetrics(rings), newChecksumMetrics(sums), healthMetric(c.health))
+	space := newDataSpace(data)
+	c.Pages.registry = newRegistry(c.Version)
+	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(keep), healthMetric(c.health), space)
+	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared}, c.Pages, pageFiles)
 	if err != nil {
 		return err
 	}
+	able := &readiness{health: c.health, space: space, pages: pageService.readiness()}
+	adminWeb, err := startAdminWeb(c.Admin, c.Pages.registry, able, c.Version, c.Log)
+	if err != nil {
+		return errors.Join(err, pageService.stop())
+	}
+	defer adminWeb.Close()
 	adviseRootOnly(c.Log, data, point)
 	warnBeneath(c.Log, point, uint32(os.Geteuid()))
 	mnt, err := fuseserver.New(tree, control, set, point, c.Mount)
@@ -198,7 +208,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
 	defer startChecksums(sums)()
-	err = serve(ctx, c, stop, tree, rings, mnt, pageService, keep, sums, st.dir, ready)
+	err = serve(ctx, c, stop, tree, rings, mnt, pageService, keep, sums, able, st.dir, ready)
 	stop.now("its files and checksums")
 	if err == nil { // nobody holds anything of this mount
 		st.noteMounts(held, c.Log)
@@ -210,7 +220,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 // waits for its users to leave and admits no new ones; then the rings, which serve
 // until the mount is removed and answer what is left; the page service last, because
 // engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, stateDir string, ready func(string)) error {
+func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, able *readiness, stateDir string, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -237,6 +247,7 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReady) // systemd may not be there
 	watchdog := startWatchdog(c.Log, lookUp(mnt.Point(), answers(c.health)), rings.Alive)
 	defer watchdog.end()
+	able.serving.Store(true)
 	ready(mnt.Point())
 
 	var errs []error
@@ -248,6 +259,7 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 		c.Log.Error("lost the mount; stopping", "mount", mnt.Point(), "cause", lost, "drain", c.Drain)
 		errs = append(errs, lost)
 	}
+	able.serving.Store(false)
 	stop.begin()
 	stop.now("the mount")
 	watchdog.stop()

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
@@ -40,9 +39,12 @@ type Pages struct {
 	Cluster *PagesCluster
 	// Drain bounds how long a stop waits for requests in flight.
 	Drain time.Duration
-	Log   *slog.Logger
+	// Version is that of kv3fs.
+	Version string
+	Log     *slog.Logger
 
-	health *health.Store // of the daemon's data directory; nil where there is no daemon
+	health   *health.Store        // of the daemon's data directory; nil where there is no daemon
+	registry *prometheus.Registry // of the daemon; nil: the page service has its own
 }
 
 // pagesDir is the directory of the page index in this host's part of the state
@@ -94,14 +96,15 @@ type pageService struct {
 	cancel    context.CancelFunc
 	yield     func()       // has another host lead, if this one does; may be nil
 	end       func() error // ends what the server answers from
-	lock      *os.File     // see lockPages
+	ready     func(context.Context) error
+	lock      *os.File // see lockPages
 	done      chan struct{}
 	err       error // valid once done is closed
 }
 
-// startPages opens the page index and serves it until stop, with more metrics than its own. It opens the
+// startPages opens the page index and serves it until stop. It opens the
 // listeners first, since an address in use is the likeliest failure. ctx ends only the start.
-func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles, more ...prometheus.Collector) (_ *pageService, err error) {
+func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles) (_ *pageService, err error) {
 	s := &pageService{done: make(chan struct{})}
 	defer func() {
 		if err != nil {
@@ -124,11 +127,11 @@ func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles, m
 	if p.Index.MemoryBytes == 0 {
 		p.Index.MemoryBytes = pagesMemoryBytes(host.Local())
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	registry.MustRegister(more...)
+	if p.registry == nil {
+		p.registry = newRegistry(p.Version)
+	}
 	o := httpserver.Options{
-		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: registry, Log: p.Log, Times: p.Index.WithDefaults(),
+		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: p.registry, Log: p.Log, Times: p.Index.WithDefaults(),
 		Health: p.health.Err,
 	}
 	var d *httpserver.Server
@@ -140,6 +143,7 @@ func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles, m
 	if err != nil {
 		return nil, err
 	}
+	s.ready = d.Ready
 	var run context.Context
 	run, s.cancel = context.WithCancel(context.Background())
 	go func() {
@@ -216,6 +220,14 @@ func (at pagesPlace) describe(p Pages) string {
 	return filepath.Join(at.host, pagesDir)
 }
 
+// readiness returns what says whether engines can use the service. On a nil service it is nil.
+func (s *pageService) readiness() func(context.Context) error {
+	if s == nil {
+		return nil
+	}
+	return s.ready
+}
+
 // stop answers the requests that have arrived and closes the page index. Where another host can lead, it does so first: other
 // hosts need not wait for slow clients of this one. On a nil service it does nothing.
 func (s *pageService) stop() error {
@@ -246,16 +258,15 @@ func (s *pageService) closeListeners() {
 	}
 }
 
-// pagesOf starts the page service of a daemon, with metrics of its other parts. It returns nil
-// where there is none.
-func pagesOf(ctx context.Context, at pagesPlace, p Pages, files *pageFiles, more ...prometheus.Collector) (*pageService, error) {
+// pagesOf starts the page service of a daemon. It returns nil where there is none.
+func pagesOf(ctx context.Context, at pagesPlace, p Pages, files *pageFiles) (*pageService, error) {
 	switch {
 	case len(p.Listen) == 0, at.host == "" && p.Optional:
 		return nil, nil
 	case at.host == "":
 		return nil, errors.New("the page service needs a data directory that it can write to: --pages-listen off serves without it")
 	}
-	s, err := startPages(ctx, at, p, files, more...)
+	s, err := startPages(ctx, at, p, files)
 	switch {
 	case err == nil:
 		return s, nil

@@ -37,7 +37,7 @@ func startDaemon(ctx context.Context, binary, scratch, mode, pagesListen string,
 		return nil, err
 	}
 	d := &Daemon{scratch: dir, Data: filepath.Join(dir, "data"), Mount: filepath.Join(dir, "mount")}
-	if d.process, err = StartChild(binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--io", mode, "--pages-listen", pagesListen}, flags...)...); err != nil {
+	if d.process, err = StartChild(binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--io", mode, "--pages-listen", pagesListen, "--admin-listen", "off"}, flags...)...); err != nil {
 		os.RemoveAll(dir)
 		return nil, fmt.Errorf("bench: %w", err)
 	}

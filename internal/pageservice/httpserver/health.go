@@ -20,19 +20,29 @@ func (s *Server) healthz(w http.ResponseWriter) { send(w, http.StatusOK, []byte(
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
-	if err := s.ready(ctx, isForwarded(r)); err != nil {
+	forwarded := isForwarded(r)
+	var err error
+	if s.health != nil && !forwarded { // the other host has looked at its own
+		err = s.health()
+	}
+	if err == nil {
+		err = s.ready(ctx, forwarded)
+	}
+	if err != nil {
 		refuse(w, refusal{http.StatusServiceUnavailable, err.Error()})
 		return
 	}
 	send(w, http.StatusOK, []byte(`{"status":"ready"}`))
 }
 
+// Ready returns why the index cannot be used, be it on another host; the data directory does not matter.
+func (s *Server) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.limits.Work)
+	defer cancel()
+	return s.ready(ctx, false)
+}
+
 func (s *Server) ready(ctx context.Context, forwarded bool) error {
-	if s.health != nil && !forwarded { // the other host has looked at its own
-		if err := s.health(); err != nil {
-			return err
-		}
-	}
 	source := s.source.Load()
 	if source.Leader != nil && !forwarded {
 		return s.leader.ask(ctx, source)

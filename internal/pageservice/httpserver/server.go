@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kv3fs/kv3fs/internal/bearer"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/logpace"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
@@ -43,7 +44,7 @@ type Options struct {
 type Server struct {
 	source  atomic.Pointer[Source]
 	limits  Limits
-	token   token
+	token   bearer.Token
 	probe   func() error
 	health  func() error
 	times   pageservice.Options
@@ -74,7 +75,7 @@ func New(x *index.Index, o Options) *Server {
 		o.Registry = prometheus.NewRegistry()
 	}
 	s := &Server{
-		limits: o.Limits.WithDefaults(), token: newToken(o.Token),
+		limits: o.Limits.WithDefaults(), token: bearer.NewToken(o.Token),
 		probe: o.Probe, health: o.Health, times: o.Times, clock: host.SinceBoot, store: o.Store, log: o.Log, routes: newRoutes(),
 	}
 	for _, host := range o.Hosts {
@@ -106,7 +107,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, bound string) {
 		s.readyz(w, r)
 		return
 	}
-	if !allows(s.token, r) {
+	if !bearer.Allows(s.token, r) {
 		refuse(w, refusal{http.StatusUnauthorized, "the token is missing or wrong"})
 		return
 	}

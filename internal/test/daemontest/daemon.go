@@ -184,7 +184,7 @@ func makeDir(path string, mode os.FileMode, uid uint32) error {
 func (d *Daemon) Start(t testing.TB) {
 	t.Helper()
 	p := &process{ended: make(chan struct{}), log: output{serving: make(chan struct{})}}
-	p.cmd = exec.Command(d.options.Binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--cluster", "stage"}, d.options.Flags...)...)
+	p.cmd = exec.Command(d.options.Binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--cluster", "stage", "--admin-listen", "off"}, d.options.Flags...)...)
 	p.cmd.Dir = "/"
 	p.cmd.Env = append(os.Environ(), d.options.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log

@@ -1,0 +1,285 @@
+package web
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kv3fs/kv3fs/internal/test/leaktest"
+)
+
+func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+
+// start starts a server with a metric of its own.
+func start(t *testing.T, o Options) *Server {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	count := prometheus.NewCounter(prometheus.CounterOpts{Name: "kv3fs_tried_total", Help: "Tries."})
+	count.Add(7)
+	registry.MustRegister(count)
+	if o.Address == "" {
+		o.Address = "127.0.0.1:0"
+	}
+	o.Metrics, o.Version, o.Log = registry, "v9", slog.New(slog.DiscardHandler)
+	s, err := Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// get asks and returns the status and the text.
+func get(t *testing.T, c *http.Client, url string, change func(*http.Request)) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(r)
+	}
+	a, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	b, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.StatusCode, string(b)
+}
+
+// client returns a client whose connections end with the test.
+func client(t *testing.T, c *tls.Config) *http.Client {
+	transport := &http.Transport{TLSClientConfig: c}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: time.Minute}
+}
+
+func TestRoutes(t *testing.T) {
+	s, c := start(t, Options{}), client(t, nil)
+	for path, want := range map[string]string{
+		"/healthz": "ok\n", "/readyz": "ready\n", "/metrics": "kv3fs_tried_total 7", "/": "kv3fs v9",
+	} {
+		if status, text := get(t, c, s.URL()+path, nil); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %q", path, status, text)
+		}
+	}
+	for _, path := range []string{"/debug/pprof/", "/debug/pprof/profile", "/nothing"} {
+		if status, text := get(t, c, s.URL()+path, nil); status != http.StatusNotFound {
+			t.Errorf("%s: %d %q", path, status, text)
+		}
+	}
+	if a, err := c.Post(s.URL()+"/metrics", "text/plain", nil); err != nil || a.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %v %v", a, err)
+	} else {
+		a.Body.Close()
+	}
+}
+
+func TestOpenMetrics(t *testing.T) {
+	s, c := start(t, Options{}), client(t, nil)
+	_, text := get(t, c, s.URL()+"/metrics", func(r *http.Request) {
+		r.Header.Set("Accept", "application/openmetrics-text;version=1.0.0")
+	})
+	if !strings.HasSuffix(text, "# EOF\n") {
+		t.Errorf("%q", text)
+	}
+}
+
+func TestProfiles(t *testing.T) {
+	s, c := start(t, Options{Profiles: true}), client(t, nil)
+	for path, want := range map[string]string{"/debug/pprof/": "goroutine", "/debug/pprof/goroutine?debug=1": "goroutine profile", "/debug/pprof/cmdline": "web.test"} {
+		if status, text := get(t, c, s.URL()+path, nil); status != http.StatusOK || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %.100q", path, status, text)
+		}
+	}
+}
+
+// Everything but health and readiness needs the token where there is one.
+func TestToken(t *testing.T) {
+	s, c := start(t, Options{Token: "secret", Profiles: true}), client(t, nil)
+	for _, path := range []string{"/metrics", "/", "/debug/pprof/", "/nothing"} {
+		if status, text := get(t, c, s.URL()+path, nil); status != http.StatusUnauthorized || strings.Contains(text, "tried") {
+			t.Errorf("%s without a token: %d %q", path, status, text)
+		}
+		status, _ := get(t, c, s.URL()+path, func(r *http.Request) { r.Header.Set("Authorization", "Bearer secreT") })
+		if status != http.StatusUnauthorized {
+			t.Errorf("%s with a wrong token: %d", path, status)
+		}
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if status, _ := get(t, c, s.URL()+path, nil); status != http.StatusOK {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	for name, show := range map[string]func(*http.Request){
+		"bearer": func(r *http.Request) { r.Header.Set("Authorization", "bearer secret") },
+		"basic":  func(r *http.Request) { r.SetBasicAuth("anybody", "secret") },
+		"name":   func(r *http.Request) { r.Host = "kv3fs.example"; r.Header.Set("Authorization", "Bearer secret") },
+	} {
+		if status, text := get(t, c, s.URL()+"/metrics", show); status != http.StatusOK {
+			t.Errorf("%s: %d %q", name, status, text)
+		}
+	}
+}
+
+// A web page whose name was made to resolve to this host reads nothing.
+func TestOtherNames(t *testing.T) {
+	s, c := start(t, Options{}), client(t, nil)
+	for host, want := range map[string]int{
+		"evil.example": http.StatusForbidden, "evil.example:9180": http.StatusForbidden, "localhost.evil.example": http.StatusForbidden, "127.0.0.1.evil.example": http.StatusForbidden,
+		"localhost": http.StatusOK, "LOCALHOST:9180": http.StatusOK, "127.0.0.1:1": http.StatusOK, "[::1]:9180": http.StatusOK,
+	} {
+		if status, text := get(t, c, s.URL()+"/metrics", func(r *http.Request) { r.Host = host }); status != want {
+			t.Errorf("%s: %d %q", host, status, text)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, o := range []struct {
+		Options
+		want string
+	}{
+		{Options{Address: "9180"}, "not HOST:PORT"},
+		{Options{Address: ":9180"}, "token"},
+		{Options{Address: "0.0.0.0:9180", TLS: &tls.Config{}}, "token"},
+		{Options{Address: "[::]:9180", Token: "x"}, "certificate"},
+		{Options{Address: "kv3fs.example:9180", Token: "x"}, "certificate"},
+		{Options{Address: "10.1.2.3:9180", Token: "x", TLS: &tls.Config{}}, ""},
+		{Options{Address: "127.0.0.1:9180"}, ""},
+		{Options{Address: "127.9.9.9:9180"}, ""},
+		{Options{Address: "[::1]:9180"}, ""},
+		{Options{Address: "localhost:9180"}, ""},
+	} {
+		err := o.Validate()
+		if o.want == "" && err != nil || o.want != "" && (err == nil || !strings.Contains(err.Error(), o.want)) {
+			t.Errorf("%s: %v", o.Address, err)
+		}
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	s := start(t, Options{})
+	_, err := Start(Options{Address: s.at.Addr().String(), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler)})
+	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), s.at.Addr().String()) {
+		t.Fatal(err)
+	}
+}
+
+// Every part that cannot serve is named, a part that does not answer as well.
+func TestReady(t *testing.T) {
+	var data error
+	s := start(t, Options{Ready: []Check{
+		{"data directory", func(context.Context) error { return data }},
+		{"space", func(context.Context) error { return nil }},
+		{"page service", func(ctx context.Context) error {
+			if data == nil {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}},
+	}})
+	c := client(t, nil)
+	if status, text := get(t, c, s.URL()+"/readyz", nil); status != http.StatusOK {
+		t.Errorf("%d %q", status, text)
+	}
+	data = errors.New("it hangs")
+	status, text := get(t, c, s.URL()+"/readyz", nil)
+	if want := "data directory: it hangs\npage service: context deadline exceeded\n"; status != http.StatusServiceUnavailable || text != want {
+		t.Errorf("%d %q", status, text)
+	}
+}
+
+// A client that reads nothing and one that says nothing hold up neither others nor a stop.
+func TestSlowClients(t *testing.T) {
+	s, c := start(t, Options{}), client(t, nil)
+	for range mostConnections - 1 {
+		silent, err := net.Dial("tcp", s.at.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+		if _, err := io.WriteString(silent, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /me"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if status, _ := get(t, c, s.URL()+"/metrics", nil); status != http.StatusOK {
+		t.Errorf("%d", status)
+	}
+	ended := make(chan struct{})
+	go func() { s.Close(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("Close waits for clients")
+	}
+}
+
+// Nothing is asked for any more once Close has returned.
+func TestCloseWaits(t *testing.T) {
+	asked, ended := make(chan struct{}), false
+	s := start(t, Options{Ready: []Check{{"slow", func(ctx context.Context) error {
+		close(asked)
+		<-ctx.Done()
+		ended = true
+		return ctx.Err()
+	}}}})
+	go func() {
+		if a, err := http.Get(s.URL() + "/readyz"); err == nil {
+			a.Body.Close()
+		}
+	}()
+	<-asked
+	s.Close()
+	if !ended {
+		t.Error("a check goes on")
+	}
+}
+
+func TestTLS(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	about := &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, about, about, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, Options{TLS: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}})
+	trusted := x509.NewCertPool()
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted.AddCert(cert)
+	if status, text := get(t, client(t, &tls.Config{RootCAs: trusted}), s.URL()+"/healthz", nil); status != http.StatusOK {
+		t.Errorf("%d %q", status, text)
+	}
+	if a, err := client(t, nil).Get(strings.Replace(s.URL(), "https", "http", 1) + "/metrics"); err == nil {
+		if a.StatusCode == http.StatusOK {
+			t.Error("answered without TLS")
+		}
+		a.Body.Close()
+	}
+}

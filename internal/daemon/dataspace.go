@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+)
+
+// dataSpace asks the data directory's file system how much is free. It may hang: there is one question at a time, and
+// whoever waits for it waits no longer than its context.
+type dataSpace struct {
+	dir   string
+	bytes *prometheus.Desc
+	free  *prometheus.Desc
+	files *prometheus.Desc
+
+	mu      sync.Mutex
+	asked   chan struct{} // closed when the question under way is answered; nil: there is none
+	answer  space
+	failure error
+	at      time.Time // of the last answer
+}
+
+// space is what a file system has.
+type space struct {
+	bytes, freeBytes int64 // free for those who are not root
+	files, freeFiles uint64
+}
+
+func newDataSpace(dir string) *dataSpace {
+	return &dataSpace{
+		dir:   dir,
+		bytes: prometheus.NewDesc("kv3fs_data_filesystem_bytes", "Size of the file system that the data directory is on.", nil, nil),
+		free:  prometheus.NewDesc("kv3fs_data_filesystem_free_bytes", "What is free on that file system for users other than root, whoever has filled the rest. At 0, saves fail with ENOSPC.", nil, nil),
+		files: prometheus.NewDesc("kv3fs_data_filesystem_free_files", "Inodes that are free on that file system; nothing where it does not count them.", nil, nil),
+	}
+}
+
+// spaceAge is how old an answer may be.
+const spaceAge = time.Second
+
+// look returns what the file system has. The error is the file system's, or the context's where it does not answer.
+func (d *dataSpace) look(ctx context.Context) (space, error) {
+	d.mu.Lock()
+	if d.asked == nil && time.Since(d.at) < spaceAge {
+		defer d.mu.Unlock()
+		return d.answer, d.failure
+	}
+	if d.asked == nil {
+		d.asked = make(chan struct{})
+		go d.ask(d.asked)
+	}
+	asked := d.asked
+	d.mu.Unlock()
+	select {
+	case <-asked:
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.answer, d.failure
+	case <-ctx.Done():
+		return space{}, context.Cause(ctx)
+	}
+}
+
+// ask asks, and ends with the call: on a file system that hangs for ever, with the process.
+func (d *dataSpace) ask(done chan struct{}) {
+	var st unix.Statfs_t
+	err := unix.Statfs(d.dir, &st)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.answer, d.failure, d.at, d.asked = space{}, err, time.Now(), nil
+	if err == nil {
+		d.answer = space{bytes: int64(st.Blocks) * st.Bsize, freeBytes: int64(st.Bavail) * st.Bsize, files: st.Files, freeFiles: st.Ffree}
+	}
+	close(done)
+}
+
+// Describe implements prometheus.Collector.
+func (d *dataSpace) Describe(out chan<- *prometheus.Desc) {
+	out <- d.bytes
+	out <- d.free
+	out <- d.files
+}
+
+// Collect implements prometheus.Collector. Of a file system that does not answer it says nothing.
+func (d *dataSpace) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s, err := d.look(ctx)
+	if err != nil {
+		return
+	}
+	gauge := func(desc *prometheus.Desc, v float64) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v)
+	}
+	gauge(d.bytes, float64(s.bytes))
+	gauge(d.free, float64(s.freeBytes))
+	if s.files > 0 {
+		gauge(d.files, float64(s.freeFiles))
+	}
+}
