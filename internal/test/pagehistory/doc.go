@@ -9,7 +9,9 @@
 //     the clock (porcupine);
 //   - a page has the bytes of the key for which it was located (checked while it is read).
 //
-// TestManyHosts has three machines in network namespaces, each with an etcd member, for this.
+// TestManyHosts has three machines in network namespaces, each with an etcd member, for this; TestFullEtcd has their etcd run out of space.
+// No clock of a machine is set: a namespace has the host's wall clock. Nothing of what is tested reads that one, which
+// internal/test/architecture checks.
 //
 // A request that was not answered may have been executed at any later time, or never.
 package pagehistory

@@ -68,7 +68,7 @@ func oneService(t *testing.T, protocol Protocol, numPages int) {
 	n := seed.New(t)
 	rng := rand.New(rand.NewPCG(n, 0))
 	var err error
-	h := record(t, l, n, func() {
+	h := record(t, l, n, func(*History) {
 		for range 4 {
 			time.Sleep(500*time.Millisecond + time.Duration(rng.Int64N(int64(time.Second)))) // the load runs meanwhile
 			s.child.Kill()
@@ -98,7 +98,7 @@ func TestShortLeasesAreNoticed(t *testing.T) {
 	}
 	l := Load{Protocol: SGLang, Clients: 8, Keys: 100, NumPages: 10, Lease: 10 * time.Second, Reserve: 10 * time.Second}
 	serveOne(t, &l, 10*time.Millisecond)
-	h := record(t, l, seed.New(t), func() { time.Sleep(2 * time.Second) })
+	h := record(t, l, seed.New(t), func(*History) { time.Sleep(2 * time.Second) })
 	if wrong := h.Check(true); len(wrong) == 0 {
 		t.Errorf("nothing was noticed in %+v", h.Counts())
 	}
@@ -133,7 +133,7 @@ func serveOne(t *testing.T, l *Load, lease time.Duration) *service {
 }
 
 // record runs the clients of a load for as long as trouble lasts.
-func record(t *testing.T, l Load, seed uint64, trouble func()) *History {
+func record(t *testing.T, l Load, seed uint64, trouble func(*History)) *History {
 	h := New()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -142,7 +142,7 @@ func record(t *testing.T, l Load, seed uint64, trouble func()) *History {
 		defer close(done)
 		h.Run(ctx, l, seed)
 	}()
-	trouble()
+	trouble(h)
 	cancel()
 	<-done
 	return h
