@@ -91,7 +91,7 @@ func (c *conn) isAlive() bool {
 // ask sends a request, and returns the answer with its body. kept reports that the connection may be used again;
 // the caller closes it otherwise. If ctx ends, ask returns at once.
 func (c *conn) ask(ctx context.Context, r *http.Request) (w *http.Response, body []byte, kept bool, err error) {
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) }) // an error says that it is closed
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) }) // an error says that it is closed
 	defer func() { kept = stop() && kept }()
 	if err = r.Write(c.out); err == nil {
 		err = c.out.Flush()

@@ -33,8 +33,14 @@ func breaches(all []source) []string {
 					if what := endsProcess(n); what != "" && !s.command() {
 						add("calls %s; only cmd may end the process", what)
 					}
+					if what := wallClock(n); what != "" && isBetweenHosts(s.path) {
+						add("uses %s: wall clocks jump, and hosts' differ; host.SinceBoot and times of one process do not", what)
+					}
 				case *ast.StructType:
 					contexts(n, add)
+					if isBetweenHosts(s.path) {
+						writtenTimes(n, add)
+					}
 				}
 				return true
 			})
@@ -81,6 +87,38 @@ func endsProcess(sel *ast.SelectorExpr) string {
 		return name
 	}
 	return ""
+}
+
+// isBetweenHosts reports whether a package is a part of what hosts agree on. None of them may compare wall clocks: of
+// two hosts, or of one before and after it was set. A test cannot set the clock of one host of several, since
+// namespaces have none of their own.
+func isBetweenHosts(path string) bool {
+	return path == "internal/cluster" || strings.HasPrefix(path, "internal/pageservice") && path != "internal/pageservice/indextest"
+}
+
+// wallClock returns how a selector makes a number of a wall clock, or a time of what was written: times that time.Now
+// returns are compared by the monotonic clock, as long as they stay in the process.
+func wallClock(sel *ast.SelectorExpr) string {
+	switch name := sel.Sel.Name; name {
+	case "Unix", "UnixMilli", "UnixMicro", "UnixNano":
+		return name
+	case "Parse", "ParseInLocation", "Date":
+		if pkg, ok := sel.X.(*ast.Ident); ok && pkg.Name == "time" {
+			return "time." + name
+		}
+	}
+	return ""
+}
+
+// writtenTimes allows times in what is written only for people.
+func writtenTimes(s *ast.StructType, add func(string, ...any)) {
+	for _, field := range s.Fields.List {
+		sel, ok := field.Type.(*ast.SelectorExpr)
+		if !ok || sel.Sel.Name != "Time" || field.Tag == nil || strings.Contains(field.Comment.Text(), "for people") {
+			continue
+		}
+		add("writes a time: wall clocks jump, and hosts' differ: %s", field.Tag.Value)
+	}
 }
 
 // contexts requires a comment, with the reason, at every context in a struct.

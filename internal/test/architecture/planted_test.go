@@ -100,6 +100,14 @@ func TestPlantedCode(t *testing.T) {
 			"internal/wire", `package wire; import _ "github.com/goccy/go-yaml"`,
 			[]string{"internal/wire: may not import github.com/goccy/go-yaml"},
 		},
+		"a wall clock between hosts": {
+			"internal/pageservice/forward", `package forward; import "time"; func planted() bool { return time.Now().UnixNano() > 0 }`,
+			[]string{"internal/pageservice/forward: uses UnixNano: wall clocks jump, and hosts' differ; host.SinceBoot and times of one process do not"},
+		},
+		"a time in a record of a host": {
+			"internal/cluster", "package cluster; import \"time\"; type planted struct { At time.Time `json:\"at\"` }",
+			[]string{"internal/cluster: writes a time: wall clocks jump, and hosts' differ: `json:\"at\"`"},
+		},
 		"init": {
 			"usrbio", `package usrbio; func init() {}`,
 			[]string{"usrbio: has an init function"},
