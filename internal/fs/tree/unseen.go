@@ -1,9 +1,9 @@
 package tree
 
 import (
+	"crypto/rand"
 	"errors"
 	"math"
-	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -140,15 +140,20 @@ func (t *Tree) Sample() (fd int, direct bool, err error) {
 	return fd, direct, nil
 }
 
+const privateFile = 0o600
+
 func unnamed(dir int) (fd int, err error) {
-	const private = 0o600
-	fd, err = unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, private)
+	fd, err = unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, privateFile)
 	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
 		return fd, err
 	}
-	// Not every file system can make one.
-	name := "sample-" + strconv.Itoa(unix.Getpid())
-	fd, err = unix.Openat(dir, name, unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, private)
+	return makeUnnamed(dir) // not every file system can make one
+}
+
+// makeUnnamed makes a file, whose name it removes. Daemons of other hosts, which may have the same process number, do so, too.
+func makeUnnamed(dir int) (fd int, err error) {
+	name := "sample-" + rand.Text()
+	fd, err = unix.Openat(dir, name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOFOLLOW, privateFile)
 	if err != nil {
 		return -1, err
 	}
