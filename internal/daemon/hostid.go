@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
@@ -77,6 +79,9 @@ const hostFile = "host.json"
 // named the directory like the host.
 func readHostID(dir string) (id hostID, err error) {
 	text, err := os.ReadFile(filepath.Join(dir, hostFile))
+	if errors.Is(err, unix.ESTALE) { // that host has just written it anew
+		text, err = os.ReadFile(filepath.Join(dir, hostFile))
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return hostID{Host: filepath.Base(dir)}, nil
 	}

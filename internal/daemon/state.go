@@ -65,6 +65,9 @@ func openState(data string, me hostID, log *slog.Logger) (_ *state, err error) {
 	// which locks nothing else.
 	s.dead = []string{h.path}
 	for _, other := range h.others {
+		if !local && other.id.Boot != me.Boot {
+			continue // nothing of it is on this kernel, and it may be starting at this moment
+		}
 		switch lock, err := tryLock(filepath.Join(other.path, "lock"), 0); {
 		case err == nil:
 			s.dead = append(s.dead, other.path)

@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/test/faultdir"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -45,6 +47,26 @@ func TestOneDaemonOnAKernel(t *testing.T) {
 	}
 	first.close()
 	mustOpen(t, data, podB).close()
+}
+
+// Hosts that share a directory may all start at once, as after a power cut, on a file system whose locks reach all of them.
+func TestManyHostsStartAtOnce(t *testing.T) {
+	data := faultdir.New(t).Path
+	for range 10 {
+		var hosts sync.WaitGroup
+		for n := range 8 {
+			hosts.Go(func() {
+				name := fmt.Sprint(n)
+				s, err := openState(data, hostID{Identity: "machine-" + name, Machine: name, Boot: "boot" + name, Host: name}, quiet)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s.close()
+			})
+		}
+		hosts.Wait()
+	}
 }
 
 // A daemon of version 0.1 locks only a directory with the name of its host.
