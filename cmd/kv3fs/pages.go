@@ -109,6 +109,7 @@ type pagesServeCmd struct {
 	TP     int      `name:"tp" placeholder:"N" range:"1..4096" help:"Number of vLLM ranks that must store a key before the page service reports it. Default: all that have initialised."`
 
 	Identity identityName `placeholder:"NAME" help:"Under which name this host keeps its page index, as of \"serve\"."`
+	Shared   sharedFlag   `default:"auto" enum:"auto,on,off" help:"Whether other hosts use the data directory, as of \"serve\": then only one index hands out its pages."`
 	pagesFlags
 
 	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
@@ -130,7 +131,7 @@ func (c *pagesServeCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Co
 		return err
 	}
 	tuneCollector()
-	return daemon.RunPages(ctx, c.Data, string(c.Identity), p, func(at []httpserver.Address) {
+	return daemon.RunPages(ctx, c.Data, string(c.Identity), c.Shared.sharing(), p, func(at []httpserver.Address) {
 		for _, a := range at {
 			fmt.Fprintf(os.Stderr, "kv3fs: pages of %s at %s, pid %d\n", c.Data, a, os.Getpid())
 		}

@@ -485,3 +485,21 @@ func TestStopWithSlowClient(t *testing.T) {
 	}
 	t.Error("nobody else led before the leader had ended")
 }
+
+// TestPagesServeShared: what --shared says holds for a page service without a mount, too: of two hosts' own indices only one hands out the pages.
+func TestPagesServeShared(t *testing.T) {
+	p := newPagesHosts(t, "embedded")
+	start := func(name string) *running {
+		return runUntil(t, p.bin, "kv3fs: pages of ", "pages", "serve", "--data", p.file("data"), "--shared", "on", "--identity", name, "--listen", "unix:"+p.file(name+".s"))
+	}
+	start("a")
+	b := start("b")
+	select {
+	case <-b.exited:
+	case <-time.After(clusterPatience):
+		t.Fatal("two indices over the same files")
+	}
+	if !strings.Contains(b.said(), "another host's page service hands out the pages of this directory: that of ") || !strings.Contains(b.said(), "(a, pid") {
+		t.Error(b.said())
+	}
+}

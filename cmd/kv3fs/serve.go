@@ -39,7 +39,7 @@ type serveCmd struct {
 
 	Identity identityName `placeholder:"NAME" help:"Under which name this host keeps its page index in the data directory's .kv3fs. Give each host its own where several share a directory and are containers, and the same one again after a move. Default: by the machine, whatever its host name; in a container by its host name or the running kernel."`
 
-	Shared string `default:"auto" enum:"auto,on,off" help:"Whether other hosts may change the files below --data. on: reads and writes use no page cache, a write is complete when every host can read it, passthrough is off, and the kernel's timeouts are 1s. auto: on for network and distributed file systems, and for FUSE ones that are not known. docs/hosts.md"`
+	Shared sharedFlag `default:"auto" enum:"auto,on,off" help:"Whether other hosts may change the files below --data. on: reads and writes use no page cache, a write is complete when every host can read it, passthrough is off, and the kernel's timeouts are 1s. auto: on for network and distributed file systems, and for FUSE ones that are not known. docs/hosts.md"`
 
 	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: bypassing it, for requests aligned to 4 KiB; what it has is written through it. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache. Where --shared is in effect, auto and direct use no page cache at all, and buffered is refused; with --shared auto and a file system behind FUSE that is not known, buffered stays and --shared is not in effect."`
 	Checksums  string        `default:"on" enum:"on,off" help:"on: keep checksums of what is written through the rings, or through a mount without passthrough, and compare them when it is read through the rings: what is damaged completes with EIO, which engines take for a miss. docs/integrity.md"`
@@ -142,7 +142,7 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Version: version(), DataDir: c.Data, Fresh: fresh, Identity: string(c.Identity), MountPoint: c.Mount, RemountPrefix: c.Remount,
 		Mount:     fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: uint32(c.BlockBytes)},
 		Settings:  set,
-		Sharing:   map[string]daemon.Sharing{"auto": daemon.SharingAuto, "on": daemon.SharingOn, "off": daemon.SharingOff}[c.Shared],
+		Sharing:   c.Shared.sharing(),
 		IO:        mode,
 		Rings:     ringserver.Options{Deadline: c.Deadline, Workers: c.Workers},
 		Pages:     pageService,

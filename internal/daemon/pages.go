@@ -43,8 +43,9 @@ type Pages struct {
 	Version string
 	Log     *slog.Logger
 
-	health   *health.Store        // of the daemon's data directory; nil where there is no daemon
-	registry *prometheus.Registry // of the daemon; nil: the page service has its own
+	health    *health.Store        // of the daemon's data directory; nil where there is no daemon
+	registry  *prometheus.Registry // of the daemon; nil: the page service has its own
+	stopGrace time.Duration        // a test's, in place of the constant
 }
 
 // pagesDir is the directory of the page index in this host's part of the state
@@ -59,9 +60,17 @@ type pagesPlace struct {
 	shared bool // other hosts may use the data directory
 }
 
-// RunPages runs a page service without a mount until ctx ends; identity is as in Config. It
-// calls ready once with the addresses, when they accept requests.
-func RunPages(ctx context.Context, dataDirectory, identity string, p Pages, ready func([]httpserver.Address)) error {
+// RunPages runs a page service without a mount until ctx ends; identity and sharing are as in Config. It
+// calls ready once with the addresses, when they accept requests. A stop ends within Pages.Drain and stopGrace, if need be with
+// ErrStuck, as that of Run does.
+func RunPages(ctx context.Context, dataDirectory, identity string, sharing Sharing, p Pages, ready func([]httpserver.Address)) error {
+	stop := newStopping(ctx, p.stopGrace)
+	defer stop.begin()
+	return stop.await(p.Drain, dataDirectory, func() error { return runPages(ctx, dataDirectory, identity, sharing, p, stop, ready) })
+}
+
+// runPages is RunPages without a bound.
+func runPages(ctx context.Context, dataDirectory, identity string, sharing Sharing, p Pages, stop *stopping, ready func([]httpserver.Address)) error {
 	data, err := dataDir(dataDirectory)
 	if err != nil {
 		return err
@@ -74,7 +83,7 @@ func RunPages(ctx context.Context, dataDirectory, identity string, p Pages, read
 	if err != nil {
 		return err
 	}
-	on, err := dataStore(host.Local(), data, SharingAuto, blockio.Auto, p.Log)
+	on, err := dataStore(host.Local(), data, sharing, blockio.Auto, p.Log)
 	if err != nil {
 		return err
 	}
@@ -87,6 +96,8 @@ func RunPages(ctx context.Context, dataDirectory, identity string, p Pages, read
 	case <-ctx.Done():
 	case <-s.done:
 	}
+	stop.begin()
+	stop.now("the page service")
 	return s.stop()
 }
 

@@ -30,7 +30,7 @@ func pagesOn(t *testing.T, data string) (url string, stop func()) {
 	ready, done := make(chan string, 1), make(chan error, 1)
 	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Drain: patience, Log: slog.New(slog.DiscardHandler)}
 	go func() {
-		done <- RunPages(ctx, data, "", p, func(at []httpserver.Address) { ready <- at[0].Where })
+		done <- RunPages(ctx, data, "", SharingAuto, p, func(at []httpserver.Address) { ready <- at[0].Where })
 	}()
 	select {
 	case where := <-ready:
@@ -219,7 +219,7 @@ func TestPagesOneProcess(t *testing.T) {
 	where := free.Addr().String()
 	free.Close()
 	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: where}}, Log: slog.New(slog.DiscardHandler)}
-	err = RunPages(t.Context(), data, "", p, nil)
+	err = RunPages(t.Context(), data, "", SharingAuto, p, nil)
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprint("process ", os.Getpid())) {
 		t.Errorf("%v", err)
 	}

@@ -326,6 +326,7 @@ func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
 	around.Go(func() { _ = c.Announce(ctx, r.announced) })     // likewise
 	for r.follows.Err() == nil {
 		if err := r.turn(r.follows, c); err != nil && r.follows.Err() == nil {
+			r.etcd.Store(nil)
 			r.fails("log", err)
 			pause(r.follows, etcdAgain)
 		}
@@ -337,7 +338,6 @@ func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
 // turn follows until this host leads, and then leads until it does no more.
 func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	if is, err := readPagesOwner(r.at.data); err == nil && is.Store != "" && is.prefix() != c.Prefix() {
-		r.etcd.Store(nil)
 		return r.elsewhere(is)
 	}
 	l := etcdlog.New(c, etcdlog.Options{Dir: sharedPages(r.at.data), DataID: r.dataID, Logger: r.log})
@@ -421,8 +421,11 @@ func (r *replica) reason() error {
 	r.mu.Lock()
 	why := r.why
 	r.mu.Unlock()
-	if l := r.etcd.Load(); why == nil && l != nil {
-		if is := l.State(); is.Reason != "" {
+	if l := r.etcd.Load(); l != nil {
+		switch is := l.State(); {
+		case is.Warm: // whatever was wrong before
+			why = nil
+		case why == nil && is.Reason != "":
 			why = errors.New(is.Reason)
 		}
 	}

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,8 +14,11 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/internal/test/etcd"
+	"github.com/kv3fs/kv3fs/internal/test/faultdir"
 )
 
 // mover is a data directory whose page index is kept here and there in turn.
@@ -37,7 +42,12 @@ func newMover(t *testing.T, shared bool) *mover {
 // try starts the page service of a host.
 func (m *mover) try(name, store string, startOver bool) (*sharedHost, error) {
 	m.Helper()
-	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Drain: patience, StartOver: startOver, Log: slog.New(slog.DiscardHandler)}
+	return m.tryWith(name, store, startOver, pageservice.Options{})
+}
+
+func (m *mover) tryWith(name, store string, startOver bool, times pageservice.Options) (*sharedHost, error) {
+	m.Helper()
+	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Drain: patience, StartOver: startOver, Index: times, Log: slog.New(slog.DiscardHandler)}
 	if store != httpserver.Embedded {
 		config, err := cluster.ParseStore(store)
 		if err != nil {
@@ -267,4 +277,112 @@ func TestNewerOwner(t *testing.T) {
 	m.ask(h, "/0/initialize", `{"num_pages":1}`)
 	m.cautious(h)
 	h.end(t)
+}
+
+// TestHandover: what a leader may still have told when it was deposed is honoured by the next one, for as long as the old one can have gone on.
+func TestHandover(t *testing.T) {
+	t.Parallel()
+	members := etcd.Start(t, etcd.Options{Members: 1})
+	store := fmt.Sprintf("etcd://%s/kv3fs/handover", members.Endpoints()[0])
+	m := newMover(t, true)
+	const moment = 100 * time.Millisecond
+	start := func(name string) *sharedHost {
+		h, err := m.tryWith(name, store, false, pageservice.Options{Lease: moment, Hold: moment, Reserve: 50 * moment, Quarantine: moment})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	a := start("a")
+	m.save(a, "K")
+	b := start("b")
+	m.has(b, "K", true)
+	began := time.Now()
+	a.end(t)
+	deadline := began.Add(2 * time.Minute)
+	for got := ""; got != `{"indices":[[false,0]]}`; time.Sleep(time.Millisecond) { // the only page, which K has
+		if time.Now().After(deadline) {
+			t.Fatal(got)
+		}
+		got = m.ask(b, "/0/reserve_and_allocate_page_indices", `{"keys":[["new",""]]}`)
+	}
+	// The longest use is 5 s and a moment, and the lease of a leader 5 s.
+	if took := time.Since(began); took < 10*time.Second {
+		t.Errorf("the page was given away after %v", took)
+	}
+	b.end(t)
+}
+
+// TestReasonPasses: a host that could not lead, and now follows well, gives no reason any more.
+func TestReasonPasses(t *testing.T) {
+	t.Parallel()
+	members := etcd.Start(t, etcd.Options{Members: 1})
+	store := fmt.Sprintf("etcd://%s/kv3fs/passes", members.Endpoints()[0])
+	m := newMover(t, true)
+	hosts := []*sharedHost{m.start("a", store, false), m.start("b", store, false)}
+	m.save(hosts[0], "K")
+	was, err := readPagesOwner(m.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := func(h *sharedHost) (s httpserver.StoreState) {
+		if status, answer := post(t, h.url+"/admin/v1/store", ""); status != http.StatusOK || json.Unmarshal([]byte(answer), &s) != nil {
+			t.Fatal(status, answer)
+		}
+		return s
+	}
+	if err := (pagesOwner{Store: "etcd://elsewhere:2379/kv3fs/moved"}).note(m.data); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		await(t, "it cannot lead", func() bool { return strings.Contains(state(h).Why, "etcd://elsewhere:2379/kv3fs/moved") })
+	}
+	if err := was.note(m.data); err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hosts {
+		m.has(h, "K", true)
+		await(t, "it has no reason any more", func() bool { return state(h).Why == "" })
+		defer h.end(t)
+	}
+}
+
+// TestPagesStopOverHungDirectory: the stop of a page service ends although the data directory hangs.
+func TestPagesStopOverHungDirectory(t *testing.T) {
+	daemontest.NeedRoot(t)
+	config, err := cluster.ParseStore(fmt.Sprintf("etcd://%s/kv3fs/hung", etcd.Start(t, etcd.Options{Members: 1}).Endpoints()[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := faultdir.New(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, done := make(chan string, 1), make(chan error, 1)
+	p := Pages{
+		Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Log: slog.New(slog.DiscardHandler), stopGrace: time.Second,
+		Cluster: &PagesCluster{Store: EtcdStore{config}, Listen: "127.0.0.1:0", Token: "of hosts"},
+	}
+	go func() {
+		done <- RunPages(ctx, d.Path, "test", SharingAuto, p, func(at []httpserver.Address) { ready <- "http://" + at[0].Where })
+	}()
+	var url string
+	select {
+	case url = <-ready:
+	case err := <-done:
+		t.Fatal(err)
+	}
+	await(t, "it leads", func() bool {
+		status, _ := post(t, url+"/0/initialize", `{"num_pages":1}`)
+		return status/100 == 2
+	})
+	<-d.Hang(func(faultdir.Call) bool { return true }) // a host that leads looks at the note of whose index is in use
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, ErrStuck) || !strings.Contains(err.Error(), "at the page service") {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("it does not end")
+	}
+	d.Heal()
 }
