@@ -14,13 +14,17 @@ type checksumMetrics struct {
 
 type checksumMetric struct {
 	desc *prometheus.Desc
+	kind prometheus.ValueType
 	of   func(integrity.Counters) int64
 }
 
 func newChecksumMetrics(sums *integrity.Store) *checksumMetrics {
 	m := &checksumMetrics{sums: sums}
+	export := func(kind prometheus.ValueType, name, help string, of func(integrity.Counters) int64) {
+		m.all = append(m.all, checksumMetric{prometheus.NewDesc("kv3fs_checksums_"+name, help, nil, nil), kind, of})
+	}
 	add := func(name, help string, of func(integrity.Counters) int64) {
-		m.all = append(m.all, checksumMetric{prometheus.NewDesc("kv3fs_checksums_"+name, help, nil, nil), of})
+		export(prometheus.CounterValue, name, help, of)
 	}
 	add("verified_bytes_total", "Bytes that rings have read and compared with their checksums.", func(c integrity.Counters) int64 { return c.VerifiedBytes })
 	add("changed_files_total", "Files whose checksums were dropped, because somebody else than the daemon has changed them.", func(c integrity.Counters) int64 { return c.Changed })
@@ -29,6 +33,7 @@ func newChecksumMetrics(sums *integrity.Store) *checksumMetrics {
 	add("unsure_ranges_total", "Times that a ring met bytes that do not match their checksum and that somebody else may have written: they were served.", func(c integrity.Counters) int64 { return c.Unsure })
 	add("renamed_files_total", "Damaged files that were renamed, see docs/integrity.md.", func(c integrity.Counters) int64 { return c.Aside })
 	add("forgotten_total", "Times that checksums of a range, or of a file, found no room in memory: they are unknown.", func(c integrity.Counters) int64 { return c.Forgotten })
+	export(prometheus.GaugeValue, "unwatched_files", "Files in use of which the kernel does not tell who else changes them: what is written there counts once it was read while nobody had it open for writing. The log has the reason.", func(c integrity.Counters) int64 { return max(c.InUse-c.Watched, 0) })
 	return m
 }
 
@@ -46,6 +51,6 @@ func (m *checksumMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	c := m.sums.Counters()
 	for _, one := range m.all {
-		out <- prometheus.MustNewConstMetric(one.desc, prometheus.CounterValue, float64(one.of(c)))
+		out <- prometheus.MustNewConstMetric(one.desc, one.kind, float64(one.of(c)))
 	}
 }

@@ -13,17 +13,17 @@ type File struct {
 	store   *Store
 	key     uint64 // its inode number
 	birthNs int64
-	uid     uint32 // its owner, whom Store.chunks charges
-	refs    int    // guarded by Store.mu
-	uses    int    // between Acquire and Release; guarded by Store.mu
+	uid     uint32       // its owner, whom Store.chunks charges
+	refs    int          // guarded by Store.mu
+	uses    atomic.Int64 // between Acquire and Release
 	has     atomic.Bool
 	gone    atomic.Bool // it has no name any more
 
-	others   atomic.Uint64      // counts what other processes were seen to do that may change it
-	modified atomic.Bool        // one of them was a change; until that was taken into account
-	passing  atomic.Int32       // see Passing
-	handle   string             // while it is watched
-	harmless map[int32]struct{} // processes whose opening it does not count; guarded by watch.mu
+	others   atomic.Uint64       // counts what other processes were seen to do that may change it
+	modified atomic.Bool         // one of them was a change; until that was taken into account
+	passing  atomic.Int32        // see Passing
+	handle   string              // while it is watched; guarded by mu
+	passed   map[int32]time.Time // threads whose next opening does not count, and since when; guarded by watch.mu
 
 	mu        sync.Mutex
 	stamp     stamp

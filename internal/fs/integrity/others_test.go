@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,19 +62,21 @@ func (o *other) leaves() {
 	}
 }
 
-// does tells it one thing to do, and returns once it is done.
-func (o *other) does(what string, at int64) {
+// does tells it one thing to do, and returns once its thread has done it.
+func (o *other) does(what string, at int64) (thread uint32) {
 	o.t.Helper()
 	if _, err := fmt.Fprintln(o.in, what, at, o.path); err != nil {
 		o.t.Fatal(err)
 	}
-	if answer, err := o.out.ReadString('\n'); err != nil || answer != "done\n" {
-		o.t.Fatalf("%s at %d: %q, %v", what, at, answer, err)
+	if _, err := fmt.Fscanf(o.out, "done by %d\n", &thread); err != nil {
+		o.t.Fatalf("%s at %d: %v", what, at, err)
 	}
+	return thread
 }
 
 // otherMain does what it is told.
 func otherMain() error {
+	runtime.LockOSThread()
 	fd := -1
 	var mem []byte
 	for {
@@ -84,6 +87,9 @@ func otherMain() error {
 		}
 		var err error
 		switch what {
+		case "nothing":
+		case "look": // as a client with passthrough does, to read
+			fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		case "open":
 			fd, err = unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
 		case "write":
@@ -110,7 +116,7 @@ func otherMain() error {
 		if err != nil {
 			return fmt.Errorf("%s at %d: %w", what, at, err)
 		}
-		fmt.Println("done")
+		fmt.Println("done by", unix.Gettid())
 	}
 }
 

@@ -41,6 +41,7 @@ type Store struct {
 	boot              uint64
 	counters          counters
 	watch             *watch
+	deaf              atomic.Bool  // it was logged that the kernel does not tell of a file
 	chunks            *quota.Quota // of all tables, charged to the files' owners
 
 	mu     sync.Mutex
@@ -79,6 +80,8 @@ type Counters struct {
 	Doubtful      int64 // ranges that never were what was written, for which see Damage.Certain
 	Unsure        int64 // ranges whose sums were dropped, because they did not match and somebody else may have changed the bytes
 	Forgotten     int64 // times that sums of a range, or of a file, found no room in memory and were dropped
+	InUse         int64 // files that are in use now
+	Watched       int64 // those of them of which the kernel tells who else changes them
 }
 
 // Counters may be called at any time.
@@ -87,8 +90,19 @@ func (s *Store) Counters() Counters {
 	return Counters{
 		Files: s.log.files(), VerifiedBytes: c.verified.Load(), Changed: c.changed.Load(),
 		Damaged: c.damaged.Load(), Aside: c.aside.Load(), Doubtful: c.doubtful.Load(),
-		Unsure: c.unsure.Load(), Forgotten: c.forgotten.Load(),
+		Unsure: c.unsure.Load(), Forgotten: c.forgotten.Load(), InUse: s.inUse(), Watched: int64(s.watch.watches()),
 	}
+}
+
+func (s *Store) inUse() (n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.active {
+		if f.uses.Load() > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // Open reads the log of a store. No other process may use the same directory until Close.
@@ -127,6 +141,9 @@ const (
 
 // Run saves and tidies until ctx ends.
 func (s *Store) Run(ctx context.Context) {
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { s.watch.run(ctx) })
 	tick := time.NewTicker(savePeriod)
 	defer tick.Stop()
 	for turn := 1; ; turn++ {
@@ -150,6 +167,13 @@ func (s *Store) failed(err error) {
 	}
 	if suppressed, now := s.pace.Log("write"); now {
 		s.opts.Log.Warn("cannot write checksums: damage of some files will not be found", "dir", s.opts.Dir, "err", err, "suppressed", suppressed)
+	}
+}
+
+// unwatched logs, once, that the kernel does not tell who else changes a file.
+func (s *Store) unwatched(err error) {
+	if !s.opts.Readonly && !s.deaf.Swap(true) {
+		s.opts.Log.Warn("the kernel does not tell who else changes a file (fanotify), nor perhaps others: their checksums count only once they were read while nobody had them open for writing; see kv3fs_checksums_unwatched_files and fs.fanotify in sysctl", "err", err)
 	}
 }
 
@@ -231,7 +255,7 @@ func (s *Store) Acquire(fd int, created bool) *File {
 			s.idle--
 		}
 		f.refs++
-		f.uses++
+		f.uses.Add(1)
 		s.mu.Unlock()
 		f.mu.Lock()
 		f.watchFrom(fd)
@@ -242,7 +266,8 @@ func (s *Store) Acquire(fd int, created bool) *File {
 		s.idle--
 		f.giveBack()
 	}
-	f = &File{store: s, key: now.ino, birthNs: now.birthNs, uid: st.Uid, refs: 1, uses: 1, words: make(table)}
+	f = &File{store: s, key: now.ino, birthNs: now.birthNs, uid: st.Uid, refs: 1, words: make(table)}
+	f.uses.Store(1)
 	s.active[now.ino] = f
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -256,7 +281,9 @@ func (f *File) watchFrom(fd int) {
 	if f.handle != "" {
 		return
 	}
-	f.store.watch.add(f, fd)
+	if err := f.store.watch.add(f, fd); err != nil {
+		f.store.unwatched(err)
+	}
 	if !f.alone(fd) {
 		f.others.Add(1) // who had it open before
 	}
@@ -294,10 +321,14 @@ func (s *Store) Release(f *File, fd int) {
 	if f == nil {
 		return
 	}
-	s.mu.Lock()
-	if f.uses--; f.uses == 0 {
-		s.watch.remove(f, fd) // and nobody else looks at f.handle
+	if f.uses.Add(-1) == 0 {
+		f.mu.Lock()
+		if f.uses.Load() == 0 { // who uses it from now on begins to watch it
+			s.watch.remove(f, fd)
+		}
+		f.mu.Unlock()
 	}
+	s.mu.Lock()
 	// Where this use is the last, nobody else looks at its table.
 	if f.refs == 1 && s.active[f.key] == f && (s.idle < mostIdle || len(f.words) > mostAtOnce) {
 		f.refs = 0

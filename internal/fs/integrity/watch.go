@@ -1,12 +1,15 @@
 package integrity
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,12 +20,16 @@ import (
 // returns; so does truncate(2), before the inode is unlocked. So what others did before drain is called has been noted when it returns, with one
 // exception: writes through a descriptor whose opening did not count, see File.Passing.
 type watch struct {
-	fd int // negative: the kernel tells nothing
-	me int32
+	fd      int // negative: the kernel tells nothing
+	why     error
+	me      int32
+	threads bool // events name threads, not processes
+	reading atomic.Int32
 
 	mu    sync.Mutex
 	buf   []byte
 	files map[string]*File // by handle
+	own   map[int32]bool   // threads of this process
 }
 
 const (
@@ -30,23 +37,46 @@ const (
 	watchBytes = 32 << 10
 	// mostEvent is more than an event takes.
 	mostEvent = 512
+	// drainPeriod is how often events are read while nobody asks for them. The kernel keeps some 16,000; if there are
+	// more, anything may have happened to any file.
+	drainPeriod = 100 * time.Millisecond
 )
 
 // newWatch returns a watch, which hears nothing if hears is not set or the kernel does not allow it.
 func newWatch(hears bool) *watch {
-	w := &watch{fd: -1, me: int32(os.Getpid()), files: make(map[string]*File)}
+	w := &watch{fd: -1, me: int32(os.Getpid()), files: make(map[string]*File), own: make(map[int32]bool)}
 	if !hears {
 		return w
 	}
 	const how = unix.FAN_CLASS_NOTIF | unix.FAN_REPORT_FID | unix.FAN_NONBLOCK | unix.FAN_CLOEXEC
-	fd, err := unix.FanotifyInit(how|unix.FAN_UNLIMITED_QUEUE|unix.FAN_UNLIMITED_MARKS, 0)
+	fd, err := unix.FanotifyInit(how|unix.FAN_REPORT_TID|unix.FAN_UNLIMITED_MARKS, 0)
+	w.threads = err == nil
 	if errors.Is(err, unix.EPERM) {
+		// Without privilege there is no passthrough, so nobody wants to know threads.
 		fd, err = unix.FanotifyInit(how, 0)
 	}
-	if err == nil {
+	if w.why = err; err == nil {
 		w.fd, w.buf = fd, make([]byte, watchBytes)
 	}
 	return w
+}
+
+// run reads events now and then until ctx ends, so that they do not pile up in the kernel.
+func (w *watch) run(ctx context.Context) {
+	if w.fd < 0 {
+		return
+	}
+	tick := time.NewTicker(drainPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		w.drain()
+		w.forgetThreads()
+	}
 }
 
 func (w *watch) close() {
@@ -55,28 +85,44 @@ func (w *watch) close() {
 	}
 }
 
-// add begins to watch the file of fd, and reports whether it does. f.mu is held.
-func (w *watch) add(f *File, fd int) bool {
+// add begins to watch the file of fd. f.mu is held.
+func (w *watch) add(f *File, fd int) error {
 	if w.fd < 0 {
-		return false
+		return w.why
 	}
 	handle, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH)
 	if err != nil {
-		return false
+		return err
 	}
 	name := handleName(handle.Type(), handle.Bytes())
 	w.mu.Lock()
 	w.files[name] = f
 	w.mu.Unlock()
-	// What is evictable does not hold the inode in memory, should remove not come to it.
-	if err := unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD|unix.FAN_MARK_EVICTABLE, watched, fd, ""); err != nil {
+	if err := w.mark(fd); err != nil {
 		w.mu.Lock()
 		delete(w.files, name)
 		w.mu.Unlock()
-		return false
+		return err
 	}
 	f.handle = name
-	return true
+	return nil
+}
+
+// mark adds a mark to the inode of fd. One that is evictable does not hold it in memory, should remove not come to it;
+// kernels before 5.19 have none.
+func (w *watch) mark(fd int) error {
+	err := unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD|unix.FAN_MARK_EVICTABLE, watched, fd, "")
+	if err == unix.EINVAL {
+		err = unix.FanotifyMark(w.fd, unix.FAN_MARK_ADD, watched, fd, "")
+	}
+	return err
+}
+
+// watches returns how many files are watched.
+func (w *watch) watches() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.files)
 }
 
 // remove ends what add began. fd is one of the file.
@@ -90,7 +136,7 @@ func (w *watch) remove(f *File, fd int) {
 	if w.files[f.handle] == f {
 		delete(w.files, f.handle)
 	}
-	f.handle, f.harmless = "", nil
+	f.handle, f.passed = "", nil
 }
 
 // drain notes what has happened up to now.
@@ -98,8 +144,14 @@ func (w *watch) drain() {
 	if w.fd < 0 {
 		return
 	}
+	// Whoever is reading may have events that are not noted yet.
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}, 0); n == 0 && err == nil && w.reading.Load() == 0 {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.reading.Add(1)
+	defer w.reading.Add(-1)
 	for {
 		n, err := unix.Read(w.fd, w.buf)
 		switch {
@@ -144,22 +196,44 @@ func (w *watch) noteLocked(b []byte) {
 		switch {
 		case mask&unix.FAN_Q_OVERFLOW != 0:
 			w.lostLocked()
-		case pid == w.me:
 		default:
-			if f := w.files[handleOf(event)]; f != nil {
+			if f := w.files[handleOf(event)]; f != nil && !w.isOwnLocked(pid) {
 				f.noteLocked(mask, pid)
 			}
 		}
 	}
 }
 
-// noteLocked notes what another process has done. watch.mu is held.
-func (f *File) noteLocked(mask uint64, pid int32) {
-	switch _, harmless := f.harmless[pid]; {
+// isOwnLocked reports whether an event was this process's.
+func (w *watch) isOwnLocked(id int32) bool {
+	if id == w.me || !w.threads {
+		return id == w.me
+	}
+	if !w.own[id] && unix.Access(fmt.Sprintf("/proc/self/task/%d", id), unix.F_OK) == nil {
+		w.own[id] = true
+	}
+	return w.own[id]
+}
+
+// forgetThreads forgets which threads are this process's: their numbers may be others' later, though not soon.
+func (w *watch) forgetThreads() {
+	w.mu.Lock()
+	clear(w.own)
+	w.mu.Unlock()
+}
+
+// noteLocked notes what another thread has done. watch.mu is held.
+func (f *File) noteLocked(mask uint64, thread int32) {
+	at, passed := f.passed[thread]
+	if mask&unix.FAN_OPEN != 0 && passed {
+		delete(f.passed, thread)
+		passed = time.Since(at) <= passedTime
+	}
+	switch {
 	case mask&unix.FAN_MODIFY != 0:
 		f.modified.Store(true)
 		f.others.Add(1)
-	case !harmless:
+	case !passed:
 		f.others.Add(1)
 	}
 }
@@ -179,39 +253,33 @@ func handleOf(event []byte) string {
 	return handleName(kind, info[infoBytes:][:n])
 }
 
-// processOf returns the process that a thread is one of.
-func processOf(thread uint32) (pid int32, ok bool) {
-	if thread == 0 {
-		return 0, false // of another PID namespace
-	}
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
-	if err != nil {
-		return 0, false
-	}
-	_, b, ok = bytes.Cut(b, []byte("\nTgid:"))
-	b, _, _ = bytes.Cut(b, []byte("\n"))
-	n, err := strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 32)
-	return int32(n), ok && err == nil
-}
-
 // Passed says that the kernel is about to open the file for a thread, which can use that without the
-// daemon: to read, or, from Passing to PassingEnds, to write. Call it before the kernel does so.
+// daemon: to read, or, from Passing to PassingEnds, to write. Call it before the kernel does so. The next opening of the
+// file by that thread does not count; where that is of another PID namespace, it does.
 func (f *File) Passed(thread uint32) {
-	if f == nil {
+	if f == nil || thread == 0 || !f.store.watch.threads {
 		return
 	}
-	pid, ok := processOf(thread)
-	if !ok {
-		return // its opening counts as another's
-	}
 	w := f.store.watch
+	w.drain() // what the thread opened before counts
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if f.harmless == nil {
-		f.harmless = make(map[int32]struct{})
+	now := time.Now()
+	if len(f.passed) >= manyPassed {
+		maps.DeleteFunc(f.passed, func(_ int32, at time.Time) bool { return now.Sub(at) > passedTime })
 	}
-	f.harmless[pid] = struct{}{}
+	if f.passed == nil {
+		f.passed = make(map[int32]time.Time)
+	}
+	f.passed[int32(thread)] = now
 }
+
+const (
+	// passedTime is how long after Passed the kernel's opening is told at most; a client that is stopped in between is
+	// taken for another. Some never come: the opening failed.
+	passedTime = 10 * time.Second
+	manyPassed = 256
+)
 
 // Passing says that a client can write to the file without the daemon, but neither map it nor leave a write under
 // way, until PassingEnds. The kernel tells of such a write a moment after its bytes are there.
