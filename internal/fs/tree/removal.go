@@ -50,13 +50,21 @@ func (r *removal) remove(d *node, dir int, name string) error {
 	if err != nil {
 		return err
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		if err := r.empty(dir, name); err != nil {
+	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
+	if isDir {
+		if err := r.empty(dir, name); err != nil && !removedMeanwhile(err) {
 			return err
 		}
 	}
-	_, err = r.tree.unlinkOne(d, dir, name, true)
+	if _, err = r.tree.unlinkOne(d, dir, name, true); isDir && removedMeanwhile(err) {
+		return nil
+	}
 	return err
+}
+
+// removedMeanwhile reports whether an error says of a directory that another process has removed it, perhaps on another host.
+func removedMeanwhile(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE)
 }
 
 // empty removes the contents of a directory, if all of it may be removed.
@@ -159,15 +167,15 @@ func (r *removal) entry(in *Dir, name string, depth int) error {
 	}
 	isDir, err := r.tree.unlinkOne(in.node, in.fd, name, false)
 	switch {
-	case errors.Is(err, unix.ENOENT):
-		return nil // another process has removed it
+	case removedMeanwhile(err):
+		return nil
 	case err == nil || !isDir || !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EEXIST):
 		return err
 	case depth == deepestRemoval:
 		return r.moveUp(in, name)
 	}
 	list, err := r.open(in.fd, name)
-	if errors.Is(err, unix.ENOENT) {
+	if removedMeanwhile(err) {
 		return nil
 	}
 	if err != nil {
@@ -175,10 +183,10 @@ func (r *removal) entry(in *Dir, name string, depth int) error {
 	}
 	err = r.clear(list, depth+1)
 	list.Close()
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = r.tree.unlinkOne(in.node, in.fd, name, false)
 	}
-	if _, err = r.tree.unlinkOne(in.node, in.fd, name, false); errors.Is(err, unix.ENOENT) {
+	if removedMeanwhile(err) {
 		return nil
 	}
 	return err

@@ -1,8 +1,14 @@
 package sharing
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -65,5 +71,109 @@ func TestReplacedWhileOpen(t *testing.T) {
 	old := make([]byte, 3)
 	if _, err := held.ReadAt(old, 0); err != nil || string(old) != "old" {
 		t.Errorf("the descriptor of the file that was replaced: %q, %v", old, err)
+	}
+}
+
+// tree makes a tree of some depth, with a link that leads out of it.
+func tree(t *testing.T, dir, outside string) {
+	t.Helper()
+	for n := range 24 {
+		at := filepath.Join(dir, strconv.Itoa(n%8), strconv.Itoa(n%3), strconv.Itoa(n))
+		if err := os.MkdirAll(at, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for k := range 5 {
+			if err := os.WriteFile(filepath.Join(at, strconv.Itoa(k)), []byte("text"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink(outside, filepath.Join(at, "link")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Hosts remove one tree by 3fs-virt/rm-rf at once: it is gone, and nothing else is. Only one that begins when the other has ended is told that
+// there is none. While a third one writes into it, they may be told that it is not empty, and no other error.
+func TestRemovedByHostsAtOnce(t *testing.T) {
+	daemontest.NeedRoot(t)
+	t.Parallel()
+	beneath := t.TempDir()
+	outside := filepath.Join(beneath, "outside")
+	if err := errors.Join(os.Mkdir(outside, 0o777), os.WriteFile(filepath.Join(outside, "file"), nil, 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	hosts := []host{newHost(t, beneath, "a", 0), newHost(t, beneath, "b", 0), newHost(t, beneath, "c", 0)}
+	remove := func(h host) error {
+		err := os.Symlink(filepath.Join(h.Mount, "tree"), filepath.Join(h.Mount, "3fs-virt/rm-rf/x"))
+		if err != nil {
+			return errors.Unwrap(err)
+		}
+		return nil
+	}
+	both := func(may ...error) (missed bool) {
+		t.Helper()
+		var all sync.WaitGroup
+		var missing atomic.Bool
+		for _, h := range hosts[:2] {
+			all.Go(func() {
+				switch err := remove(h); {
+				case err == syscall.ENOENT:
+					missing.Store(true)
+				case err != nil && !slices.Contains(may, err):
+					t.Errorf("a removal by two hosts at once: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		return missing.Load()
+	}
+	gone := func() {
+		t.Helper()
+		for _, h := range hosts {
+			if _, err := os.Lstat(filepath.Join(h.Mount, "tree")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the tree: %v", err)
+			}
+			if _, err := os.Lstat(filepath.Join(h.Mount, "outside/file")); err != nil {
+				t.Error("what is not in the tree:", err)
+			}
+		}
+	}
+	const rounds = 5
+	missed := 0
+	for range rounds {
+		tree(t, filepath.Join(beneath, "tree"), outside)
+		if both() {
+			missed++
+		}
+		gone()
+	}
+	if missed == rounds {
+		t.Error("the host that is slower is always told that there is no such tree")
+	}
+	for range 2 {
+		tree(t, filepath.Join(beneath, "tree"), outside)
+		stop := make(chan struct{})
+		var writer sync.WaitGroup
+		writer.Go(func() {
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				// Both fail once the directory is gone.
+				at := filepath.Join(hosts[2].Mount, "tree", strconv.Itoa(n%8))
+				_ = os.Mkdir(filepath.Join(at, "new"), 0o777)
+				_ = os.WriteFile(filepath.Join(at, "new", strconv.Itoa(n)), nil, 0o666)
+			}
+		})
+		both(syscall.ENOTEMPTY)
+		close(stop)
+		writer.Wait()
+		if err := remove(hosts[0]); err != nil && err != syscall.ENOENT {
+			t.Error(err)
+		}
+		gone()
 	}
 }
