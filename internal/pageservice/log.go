@@ -79,7 +79,8 @@ type LogOwner struct {
 
 	// Whole reports whether the owner still has everything that it was told. It is false after
 	// the owner forgot some for lack of memory: then Snapshot and StateHash say nothing of the
-	// log, and another host should lead. It may lead nevertheless; what it forgot are misses.
+	// log, and another host should lead. It may lead nevertheless: what it forgot are misses until
+	// a host leads that has it.
 	Whole func() bool
 
 	// Reset makes the owner forget all that was replayed: the log begins again, from a snapshot.
@@ -97,7 +98,8 @@ type LogOwner struct {
 	// Keep returns what the owner still needs of the oldest record, as new records that
 	// the log appends before it drops the old one. It is called after the outcome of all
 	// earlier writes was passed to done, and before any later write is durable; rec is
-	// valid during the call only.
+	// valid during the call only. An owner that begins behind the old record, with the new ones, has
+	// the StateHash of one that was passed all of them.
 	Keep func(rec []byte) [][]byte
 
 	// LiveBytes returns about how many bytes a log without waste would have.

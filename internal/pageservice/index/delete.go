@@ -2,6 +2,7 @@ package index
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
@@ -23,10 +24,23 @@ func (x *Index) Delete(ctx context.Context, name pageservice.Space, keys []strin
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
-	for s.anyBusy(batch) {
+	busy := s.anyBusy(batch)
+	if s.unlogged() != nil && slices.Contains(batch.ids, none) {
+		// The log may have a key that this index forgot, and the next host that leads would find it again.
+		s.mu.Unlock()
+		if err := s.logTrimmed(ctx); err != nil {
+			return 0, err
+		}
+		if err := s.lock(ctx); err != nil {
+			return 0, err
+		}
+		busy = s.anyBusy(batch)
+	}
+	for busy {
 		if err := s.lockAgain(ctx); err != nil {
 			return 0, err
 		}
+		busy = s.anyBusy(batch)
 	}
 	var ids []uint32
 	for _, id := range batch.ids {

@@ -78,6 +78,7 @@ type Index struct {
 	closed      atomic.Bool
 	used        atomic.Int64 // see countMemory
 	frames      atomic.Int64 // bytes of spaces and ranks without their keys
+	nextReopen  atomic.Int64 // see reopen
 	nextReclaim atomic.Int64 // see mayReclaim
 	warned      atomic.Int64 // see warnFull
 
@@ -103,7 +104,9 @@ func Open(log pageservice.Log, o Options) (*Index, error) {
 		_ = log.Close()
 		return nil, fmt.Errorf("page index: %w", err)
 	}
-	x.logTrimmed()
+	if !x.shared() {
+		x.logTrimmed()
+	}
 	return x, nil
 }
 
@@ -137,6 +140,9 @@ func (x *Index) now() int64 { return int64(x.o.Now().Sub(x.start)) }
 func (x *Index) lease() int64      { return int64(x.o.Lease) }
 func (x *Index) reserve() int64    { return int64(x.o.Reserve) }
 func (x *Index) quarantine() int64 { return int64(x.o.Quarantine) }
+
+// shared reports whether other hosts follow the log.
+func (x *Index) shared() bool { return x.o.Handover > 0 }
 
 // find returns a space, or nil.
 func (x *Index) find(s pageservice.Space) *space {

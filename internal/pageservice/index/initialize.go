@@ -38,13 +38,14 @@ func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID i
 		return pageservice.RankState{Known: true}, err
 	}
 
+	s.reopen(x.now())
 	if err := x.room(); err != nil {
-		s.discard(x.now())
+		s.discard()
 		s.unlockAlone()
 		return none, err
 	}
 	if old == nil && !x.fits(rankBytes) {
-		s.discard(x.now())
+		s.discard()
 		s.unlockAlone()
 		return none, x.full("rank")
 	}
@@ -65,7 +66,7 @@ func (x *Index) Initialize(ctx context.Context, name pageservice.Space, rankID i
 		s.exclusive = false
 		s.unmark(withheld)
 		if err != nil {
-			s.discard(x.now())
+			s.discard()
 			return
 		}
 		for _, rec := range recs {
@@ -114,7 +115,8 @@ func (x *Index) discardEmpty() error {
 	for _, s := range all {
 		s.mu.Lock()
 		if !s.exclusive && s.inflight == 0 {
-			s.discard(now)
+			s.reopen(now)
+			s.discard()
 		}
 		s.mu.Unlock()
 	}
@@ -125,8 +127,8 @@ func (x *Index) discardEmpty() error {
 }
 
 // discard removes a space that has no ranks, and nothing to remember.
-func (s *space) discard(now int64) {
-	if len(s.ranks) > 0 || s.closedUntil > now {
+func (s *space) discard() {
+	if len(s.ranks) > 0 || s.closedUntil != 0 {
 		return
 	}
 	s.discarded = true
@@ -223,7 +225,7 @@ func (x *Index) Forget(ctx context.Context, name pageservice.Space, rankID int) 
 
 // forgetRank makes a rank unknown. If it comes back, it gets pages from closedUntil on.
 func (s *space) forgetRank(id int, closedUntil int64) {
-	s.closedUntil = max(s.closedUntil, closedUntil)
+	s.close(closedUntil)
 	if r := s.ranks[id]; r != nil {
 		s.dropPages(r)
 		delete(s.ranks, id)

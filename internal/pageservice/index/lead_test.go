@@ -190,6 +190,102 @@ func TestASuccessorEvictsTheOldestKeysFirst(t *testing.T) {
 	}
 }
 
+// What is known of a rank that was forgotten does not stay in the log for ever: once its clients have stopped using its pages,
+// ranks that are new get pages at once from any host that leads later, and nothing is left of a space without ranks.
+func TestForgottenRanksAreForgotten(t *testing.T) {
+	clock := newClock()
+	o := Options{Now: clock.now}
+	o.Options = o.WithDefaults()
+	x, log := lead(t, nil, o, nil)
+	mustInitialize(t, x, 4)
+	other := pageservice.Space{Namespace: "n", Set: "vllm"}
+	for _, s := range []pageservice.Space{modelSpace, other} {
+		for rank := 1; rank < 3; rank++ {
+			if _, err := x.Initialize(ctx, s, rank, pageservice.RankOptions{NumPages: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if err := x.Forget(ctx, s, rank); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	clock.advance(o.Reserve + o.Quarantine)
+	mustSave(t, x, "a")
+
+	follower := replayAll(t, log.recs, o)
+	if follower.find(other) != nil || follower.find(modelSpace).closedUntil != 0 {
+		t.Error("a host that reads the log still remembers ranks that were forgotten long ago")
+	}
+	next, _ := lead(t, log.recs, o, nil)
+	for _, s := range []pageservice.Space{modelSpace, other} {
+		if _, err := next.Initialize(ctx, s, 1, pageservice.RankOptions{NumPages: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if g, err := next.Reserve(ctx, s, 1, []string{"b"}, true); err != nil || g[0].Page == pageservice.None {
+			t.Errorf("a new rank of %v gets no page: %v", s, err)
+		}
+	}
+}
+
+// A host whose memory is too small for the log may have to lead. Then the others keep what it forgot, except for keys that a client
+// deletes and pages that it gives out.
+func TestALeaderWithTooLittleMemoryForgetsForNobodyElse(t *testing.T) {
+	clock := newClock()
+	o := Options{Now: clock.now, Handover: 5 * time.Second}
+	o.Options = o.WithDefaults()
+	before, log := lead(t, nil, o, nil)
+	var keys []string
+	for i := range 1000 {
+		keys = append(keys, fmt.Sprintf("key %03d", i))
+	}
+	mustInitialize(t, before, int64(len(keys)))
+	for i := 0; i < len(keys); i += 100 {
+		mustSave(t, before, keys[i:i+100]...)
+	}
+
+	few := o
+	few.MemoryBytes = before.used.Load() * 3 / 4
+	small, tape := lead(t, log.recs, few, nil)
+	found := func(x *Index, keys []string) (n int) {
+		t.Helper()
+		there, err := x.Exists(ctx, modelSpace, keys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, is := range there {
+			if is {
+				n++
+			}
+		}
+		return n
+	}
+	if n := found(small, keys); n == len(keys) {
+		t.Fatal("nothing was forgotten")
+	}
+	next, _ := lead(t, tape.recs, o, nil)
+	if n := found(next, keys); n != len(keys) {
+		t.Errorf("%d of %d keys are found by a host that has all", n, len(keys))
+	}
+
+	clock.advance(time.Hour)
+	mustSave(t, small, "new")
+	next, _ = lead(t, tape.recs, o, nil)
+	if n := found(next, keys); n != len(keys)-1 || found(next, []string{"new"}) != 1 {
+		t.Errorf("%d of %d keys are found when one page was given to another", n, len(keys))
+	}
+
+	gone := keys[:1]
+	if found(small, gone) != 0 {
+		t.Fatal("the oldest key was not forgotten")
+	}
+	if _, err := small.Delete(ctx, modelSpace, gone); err != nil {
+		t.Fatal(err)
+	}
+	if next, _ = lead(t, tape.recs, o, nil); found(next, gone) != 0 {
+		t.Error("a key is found that was deleted")
+	}
+}
+
 // A host that could not lead reads on, and may be able to lead later. Then it gives no page to two.
 func TestReplayedAgain(t *testing.T) {
 	first, second := pageservice.Space{Set: "sglang/a/0"}, pageservice.Space{Set: "sglang/b/0"}

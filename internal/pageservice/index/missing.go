@@ -42,7 +42,7 @@ func (x *Index) forgetAll() {
 		s.countMemory()
 		s.assert()
 	}
-	x.findOrCreate(anySpace).closedUntil = x.longestQuarantine()
+	x.findOrCreate(anySpace).close(x.longestQuarantine())
 	x.o.Logger.Error("the page index is damaged: its last change may be missing, so it forgets all keys, and gives no page out for a while",
 		"cause", x.missing, "keys", keys, "seconds", x.longestQuarantine()/1e9)
 }

@@ -31,6 +31,7 @@ type rank struct {
 
 	promised int64 // see hold.promise
 	trimmed  int   // see trim
+	toLog    int   // see logTrimmed
 }
 
 const (

@@ -20,8 +20,9 @@ const (
 	cleared                   // no page of the space belongs to anybody
 	forgot                    // a rank is unknown, and has no pages
 	rested                    // pages belong to nobody, and no client uses them
+	reopened                  // no client uses a page of a rank that was forgotten before
 
-	lastKind = rested
+	lastKind = reopened
 )
 
 // record is one entry of the log. The last record that names a page of a rank says who

@@ -37,6 +37,9 @@ func (x *Index) replayRecord(b []byte) error {
 	if err := rec.decode(b); err != nil {
 		return err
 	}
+	if rec.kind == reopened && x.find(rec.space) == nil {
+		return nil
+	}
 	s := x.findOrCreate(rec.space)
 	if err := s.replay(rec); err != nil {
 		return err
@@ -81,6 +84,10 @@ func (s *space) replay(rec *record) error {
 		return nil
 	case forgot:
 		s.forgetRank(rec.rank, s.index.longestQuarantine())
+		return nil
+	case reopened:
+		s.closedUntil = 0
+		s.discard()
 		return nil
 	case cleared:
 		for _, r := range s.ranks {
@@ -196,6 +203,7 @@ func (s *space) replayed() error {
 		if r.trimmed > 0 {
 			r.closedUntil = s.index.longestQuarantine()
 		}
+		r.toLog = r.trimmed
 	}
 	s.recount()
 	s.countMemory()

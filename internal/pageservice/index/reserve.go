@@ -23,6 +23,7 @@ func (x *Index) Reserve(ctx context.Context, name pageservice.Space, rankID int,
 		return nil, err
 	}
 	defer batch.release()
+	x.reopen(x.now())
 	s := x.find(name)
 	if s == nil {
 		return nil, pageservice.ErrUnknownRank

@@ -115,7 +115,7 @@ func (x *Index) reset() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.spaces, x.accounts = map[pageservice.Space]*space{}, map[string]*account{}
-	for _, n := range []*atomic.Int64{&x.used, &x.frames, &x.liveBytes} {
+	for _, n := range []*atomic.Int64{&x.used, &x.frames, &x.liveBytes, &x.nextReopen} {
 		n.Store(0)
 	}
 	x.missing, x.forgets = "", false

@@ -24,7 +24,7 @@ func recordsOf(b []byte) (recs [][]byte) {
 		case rankSet:
 			flags := next()
 			rec.numPages, rec.dropped, rec.stale, rec.closed = int64(1+flags/8), flags&1 != 0, flags&2 != 0, flags&4 != 0
-		case cleared, forgot:
+		case cleared, forgot, reopened:
 		default:
 			for n := next() % 4; n >= 0; n-- {
 				page := next()

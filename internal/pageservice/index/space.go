@@ -25,7 +25,7 @@ type space struct {
 	world int    // how many ranks a key needs to be complete, if that is fixed
 	need  uint32 // how many it needs now; 0 while no rank counts
 
-	// closedUntil is when the pages of forgotten ranks may be written again.
+	// closedUntil is when the pages of forgotten ranks may be written again; 0 once the log says so.
 	closedUntil int64
 	discarded   bool // it had no rank, and was removed from Index.spaces
 

@@ -35,31 +35,53 @@ func (x *Index) trim() {
 
 // logTrimmed logs, after the start, that the pages of forgotten keys belong to nobody. If
 // that fails, the next start finds the keys again: their pages still hold them, or have
-// a later record.
+// a later record. Where other hosts follow the log it is not called: they have the keys that do
+// not fit into the memory of this one, and one of them will lead again.
 func (x *Index) logTrimmed() {
 	for _, s := range x.all() {
-		for _, r := range s.ranks {
-			for from := 0; from < r.trimmed; from += trimBatch {
-				if err := s.logUnowned(r, from, min(from+trimBatch, r.trimmed)); err != nil {
-					x.o.Logger.Error("the page index could not log which keys it forgot", "err", err)
-					return
-				}
+		if err := s.logTrimmed(context.Background()); err != nil {
+			x.o.Logger.Error("the page index could not log which keys it forgot", "err", err)
+			return
+		}
+	}
+}
+
+func (s *space) logTrimmed(ctx context.Context) error {
+	for {
+		if err := s.lock(ctx); err != nil {
+			return err
+		}
+		r := s.unlogged()
+		if r == nil {
+			s.mu.Unlock()
+			return nil
+		}
+		from := max(0, r.toLog-trimBatch)
+		rec := &record{kind: freed, rank: r.id}
+		for page := from; page < r.toLog; page++ {
+			if page >= len(r.owner) || r.owner[page] == 0 {
+				rec.pages = append(rec.pages, uint32(page))
 			}
 		}
-	}
-}
-
-// logUnowned logs that the pages of a range that have no owner belong to nobody.
-func (s *space) logUnowned(r *rank, from, to int) error {
-	s.mu.Lock()
-	rec := &record{kind: freed, rank: r.id}
-	for page := from; page < to; page++ {
-		if page >= len(r.owner) || r.owner[page] == 0 {
-			rec.pages = append(rec.pages, uint32(page))
+		if err := s.write(ctx, func(err error) {
+			if err == nil {
+				r.toLog = min(r.toLog, from)
+			}
+		}, rec); err != nil {
+			return err
 		}
 	}
-	return s.write(context.Background(), func(error) {}, rec)
 }
 
-// trimBatch is how many pages one record of logUnowned has at most.
+// unlogged returns a rank of which keys were forgotten, although the log may have them; or nil.
+func (s *space) unlogged() *rank {
+	for _, r := range s.ranks {
+		if r.toLog > 0 {
+			return r
+		}
+	}
+	return nil
+}
+
+// trimBatch is how many pages one record of logTrimmed has at most.
 const trimBatch = 1 << 16
