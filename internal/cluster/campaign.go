@@ -22,6 +22,9 @@ const withdrawTimeout = 2 * time.Second
 //
 // The term ends by itself; a caller that is done with it calls Resign.
 func (c *Cluster) Campaign(ctx context.Context) (*Term, error) {
+	if err := c.pause(ctx, c.resting()); err != nil {
+		return nil, err
+	}
 	l, err := c.grant(ctx, c.config.LeaseTTL)
 	if err != nil {
 		return nil, err

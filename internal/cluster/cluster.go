@@ -50,7 +50,9 @@ type Cluster struct {
 	wg     sync.WaitGroup
 
 	mu         sync.Mutex
-	id, before string // of the cluster, see Identify
+	id, before string        // of the cluster, see Identify
+	rest       time.Duration // the last one, see Rest
+	restUntil  time.Duration // SinceBoot
 }
 
 // Open connects to etcd, and returns once a member answers that reaches the others. It logs known faults of the versions it

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/kv3fs/kv3fs/internal/host"
 )
 
 // Host is what a host says of itself. It is a hint: the host may have gone since.
@@ -22,6 +25,14 @@ type Host struct {
 type State struct {
 	Role    string `json:"role,omitempty"`    // following, electing, RoleLeading
 	Applied uint64 `json:"applied,omitempty"` // index in the log up to which the host has applied it
+	Partial bool   `json:"partial,omitempty"` // it has forgotten some of that for lack of memory
+	World   int    `json:"world,omitempty"`   // how many ranks it waits for
+	Cut     int64  `json:"cut,omitempty"`     // the term whose leader it does not reach
+
+	// Hash is that of its state at an index, to be compared with that of other hosts with the same version and epoch. 0: not known.
+	Checkpoint uint64 `json:"checkpoint,omitempty"`
+	Hash       uint64 `json:"hash,omitempty,string"`
+	Epoch      uint64 `json:"epoch,omitempty"`
 }
 
 // RoleLeading is the Role of a host that answers for all.
@@ -116,8 +127,8 @@ func (c *Cluster) Hosts(ctx context.Context) (hosts []Host, err error) {
 // hostLease is for how many lease times a host is listed that says nothing.
 const hostLease = 3
 
-// Announce lists this host among the cluster's until ctx ends, whose error it returns, with what state returns once in a lease time. While etcd
-// does not answer, or is full, the host is not listed, which harms nobody.
+// Announce lists this host among the cluster's until ctx ends, whose error it returns, with what state returns: soon after that has changed, or once in a lease
+// time if only Applied has. While etcd does not answer, or is full, the host is not listed, which harms nobody.
 func (c *Cluster) Announce(ctx context.Context, state func() State) error {
 	for {
 		err := c.announce(ctx, state)
@@ -147,11 +158,13 @@ func (c *Cluster) announce(ctx context.Context, state func() State) error {
 		}
 	}()
 	defer context.AfterFunc(ctx, func() { l.end(ctx.Err()) })()
-	listed := Host{}
+	listed, at := Host{}, time.Duration(0)
 	for {
 		now := c.Host()
 		now.State = state()
-		if now != listed {
+		settled := now
+		settled.Applied = listed.Applied
+		if settled != listed || now != listed && host.SinceBoot()-at >= c.config.LeaseTTL {
 			record, err := now.encode()
 			if err != nil {
 				return err
@@ -163,9 +176,9 @@ func (c *Cluster) announce(ctx context.Context, state func() State) error {
 			if err != nil {
 				return err
 			}
-			listed = now
+			listed, at = now, host.SinceBoot()
 		}
-		if c.pause(l.ctx, c.config.LeaseTTL) != nil {
+		if c.pause(l.ctx, c.config.LeaseTTL/10) != nil {
 			return context.Cause(l.ctx)
 		}
 	}

@@ -340,12 +340,23 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	if is, err := readPagesOwner(r.at.data); err == nil && is.Store != "" && is.prefix() != c.Prefix() {
 		return r.elsewhere(is)
 	}
-	l := etcdlog.New(c, etcdlog.Options{Dir: sharedPages(r.at.data), DataID: r.dataID, Logger: r.log})
+	promised, err := etcdlog.Recorded(ctx, c)
+	if err != nil {
+		return err
+	}
+	mine := r.p.Index.WithDefaults()
+	l := etcdlog.New(c, etcdlog.Options{
+		Dir: sharedPages(r.at.data), DataID: r.dataID, Logger: r.log,
+		Promises: mine.Promises(), Promised: promised, World: mine.World,
+	})
 	r.etcd.Store(l)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Start returns then
-	x, err := index.Open(l, index.Options{Options: r.p.Index, Logger: r.log, Handover: c.LeaseTTL()})
+	x, err := index.Open(l, index.Options{Options: r.p.Index, Logger: r.log, Handover: c.LeaseTTL(), Promised: promised})
 	if !stop() && err == nil {
 		return x.Close()
+	}
+	if errors.Is(err, etcdlog.ErrPromises) {
+		return nil // the next turn knows of that
 	}
 	if err != nil {
 		return err
@@ -438,8 +449,13 @@ func (r *replica) announced() cluster.State {
 	if l == nil {
 		return cluster.State{}
 	}
-	s := l.State()
-	return cluster.State{Role: string(s.Role), Applied: s.Applied}
+	is := l.Announced()
+	if is.Role == string(etcdlog.Following) && r.client.State() != nil {
+		r.mu.Lock()
+		is.Cut = r.leader.Revision
+		r.mu.Unlock()
+	}
+	return is
 }
 
 // pause waits, or until ctx ends.

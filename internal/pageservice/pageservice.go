@@ -140,6 +140,26 @@ type Options struct {
 	MemoryBytes int64
 }
 
+// Promises are the times for which clients rely on what they were told, as in Options.
+type Promises struct {
+	Lease      time.Duration `json:"lease_ns,omitempty"`
+	Reserve    time.Duration `json:"reserve_ns,omitempty"`
+	Quarantine time.Duration `json:"quarantine_ns,omitempty"`
+}
+
+// Promises returns what an index with these options promises.
+func (o Options) Promises() Promises {
+	return Promises{Lease: o.Lease, Reserve: o.Reserve, Quarantine: o.Quarantine}
+}
+
+// And returns the promises that keep both.
+func (p Promises) And(q Promises) Promises {
+	return Promises{max(p.Lease, q.Lease), max(p.Reserve, q.Reserve), max(p.Quarantine, q.Quarantine)}
+}
+
+// Keep reports whether whoever keeps p keeps q.
+func (p Promises) Keep(q Promises) bool { return p.And(q) == p }
+
 // DefaultMemoryBytes is the default of Options.MemoryBytes.
 const DefaultMemoryBytes = 1 << 30
 

@@ -155,8 +155,8 @@ func (a *appender) sort(answer *clientv3.TxnResponse, value []byte, next head) (
 // unmoved returns errMoved if the head is not where this appender left it. While nothing is appended, nothing else
 // would tell: an etcd that was put back to what it was may still have the election key.
 func (a *appender) unmoved(ctx context.Context) error {
+	revision := int64(0)
 	for _, certain := range []bool{false, true} {
-		revision := int64(0)
 		if certain { // else a member may have answered from the past
 			var err error
 			if revision, err = a.settled(ctx); err != nil {
@@ -170,6 +170,10 @@ func (a *appender) unmoved(ctx context.Context) error {
 		if len(answer.Kvs) == 1 && (answer.Kvs[0].ModRevision == a.seen || certain && a.sealed(answer.Kvs[0])) {
 			return nil
 		}
+	}
+	if answer, err := a.get(ctx, a.term.Key, revision); err == nil && len(answer.Kvs) == 0 {
+		a.term.Disproved()
+		return a.ended(ctx)
 	}
 	return errMoved
 }

@@ -17,6 +17,10 @@ type position struct {
 	unknown bool // the chain is: the log begins after it
 	joiner  joiner
 
+	// epoch is the batch with which the state began that this host's comes from: head's Whole then, or that of the host
+	// that took the snapshot. What compaction drops as needless, states of different epochs may differ in.
+	epoch uint64
+
 	bytes int64           // of what was passed to the owner: a snapshot and batches
 	at    map[uint64]mile // by index of checkpoint
 }
@@ -27,15 +31,23 @@ type mile struct {
 	state uint64 // hash; 0: not known
 }
 
-// fetchBatches bounds how many batches are read at once.
+// point is a state that can be compared with other hosts'.
+type point struct{ index, state uint64 }
+
+// fetchBatches bounds how many batches are read at once. It is halved where the time was not enough.
 const fetchBatches = 16
 
 // fetch reads batches from an index on; fewer than there are, and none only where there is none. They are consecutive.
 func (l *Log) fetch(ctx context.Context, from, to uint64) (values [][]byte, err error) {
-	answer, err := l.get(ctx, l.keys.batch(from), 0, clientv3.WithRange(l.keys.batch(to+1)), clientv3.WithLimit(fetchBatches))
+	fewer := l.fewer.Load()
+	answer, err := l.get(ctx, l.keys.batch(from), 0, clientv3.WithRange(l.keys.batch(to+1)), clientv3.WithLimit(fetchBatches>>fewer))
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		l.fewer.Store(min(fewer+1, 4)) // the way may be too slow for so much
+	}
 	if err != nil {
 		return nil, err
 	}
+	l.fewer.Store(max(fewer-1, 0))
 	for i, kv := range answer.Kvs {
 		if index, err := l.keys.index(string(kv.Key)); err != nil || index != from+uint64(i) {
 			return values, errors.Join(err, errGap)
@@ -68,6 +80,7 @@ func (f *follower) apply(value []byte) error {
 	}
 	if b.kind == anew {
 		f.owner.Reset()
+		f.begins(b.index)
 	}
 	group, whole, err := p.joiner.add(&b)
 	if err == nil && whole {
@@ -99,6 +112,7 @@ func (f *follower) load(ctx context.Context, v view) error {
 		if err == nil {
 			f.position.index, f.position.chain, f.position.bytes = r.Index, r.Chain, r.Bytes
 			f.position.at[r.Index] = mile{bytes: r.Bytes}
+			f.begins(r.Epoch)
 			f.loaded = true
 			f.base = &r
 			return nil
@@ -114,11 +128,18 @@ func (f *follower) load(ctx context.Context, v view) error {
 		return fmt.Errorf("%w (%w)", damaged("the log in etcd begins with batch %d, and no snapshot of what was before can be used: --pages-start-over begins anew and forgets all keys", v.first()), errors.Join(errs...))
 	}
 	f.base = nil
+	f.begins(max(v.head.Whole, 1))
 	if v.head.Whole > 0 {
 		f.position.index, f.position.unknown = v.head.Whole-1, v.head.Whole > 1
 	}
 	f.loaded = true
 	return nil
+}
+
+// begins notes with which batch the state begins.
+func (f *follower) begins(epoch uint64) {
+	f.position.epoch = epoch
+	f.setState(func(s *State) { s.epoch = epoch })
 }
 
 // loadSnapshot passes a snapshot to the owner.

@@ -13,6 +13,9 @@ import (
 // leastRewrite is how many bytes of old records are looked at, at least.
 const leastRewrite = 64 << 10
 
+// mostRewrite leaves room in a group for the writes with which it goes.
+const mostRewrite = groupBytes / 4
+
 // wasteful reports whether compaction is due: less than half of what a start would read is needed.
 func (l *leader) wasteful() bool {
 	all, _ := l.sizeBytes()
@@ -26,7 +29,7 @@ type rewriter struct {
 
 	snapshot func() ([]byte, error, bool) // the next record of the snapshot that comes first; nil: no more
 	stop     func()
-	extra    int64 // bytes of the snapshot that were read
+	extra    int64 // bytes that were read since whole, or since the beginning
 
 	next   uint64 // the batch to be read
 	bytes  int64  // of the one before; 0: not known
@@ -94,15 +97,12 @@ func (r *rewriter) some(ctx context.Context, budget int64) (kept [][]byte, batch
 		if !more {
 			r.stop()
 			r.snapshot, r.stop, r.whole = nil, nil, r.next
+			batches, r.extra = r.extra, 0
 			break
 		}
 		kept = append(kept, r.l.owner.Keep(rec)...)
 		budget -= int64(len(rec)) + 1
 		r.extra += int64(len(rec)) + 1
-	}
-	if r.whole == r.next {
-		batches += r.extra
-		r.extra = 0
 	}
 	for budget > 0 && r.snapshot == nil && r.next <= r.l.head.Index {
 		several := uint64(0)
@@ -130,10 +130,11 @@ func (r *rewriter) some(ctx context.Context, budget int64) (kept [][]byte, batch
 			}
 			r.bytes = int64(len(value))
 			budget -= r.bytes
-			batches += r.bytes
+			r.extra += r.bytes
 			r.next++
 			if r.joiner.next == 0 {
 				r.whole = r.next
+				batches, r.extra = batches+r.extra, 0
 			}
 		}
 	}

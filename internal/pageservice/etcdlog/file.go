@@ -11,8 +11,8 @@ import (
 const unfinishedSuffix = ".tmp"
 
 // replaceFile gives path new content, which is whole and on the servers before it has the name. No other host may use
-// the temporary name.
-func replaceFile(path, temporary string, write func(io.Writer) error) error {
+// the temporary name. still may refuse when all is written.
+func replaceFile(path, temporary string, write func(io.Writer) error, still func() error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -25,6 +25,9 @@ func replaceFile(path, temporary string, write func(io.Writer) error) error {
 		err = f.Sync()
 	}
 	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = still()
+	}
 	if err == nil {
 		err = os.Rename(temporary, path)
 	}

@@ -48,16 +48,22 @@ func (f *follower) run(ctx context.Context) (*leader, error) {
 	tick := time.NewTicker(f.o.Period)
 	defer tick.Stop()
 	for {
-		_, err := f.catchUp(ctx)
+		v, err := f.catchUp(ctx)
 		if ctx.Err() != nil {
 			return nil, pageservice.ErrClosed
+		}
+		if errors.Is(err, ErrPromises) {
+			return nil, err
+		}
+		if err == nil {
+			err = f.yield(ctx, &v)
 		}
 		f.note(err)
 		switch {
 		case err == nil && stands == nil:
 			stands = f.stand(ctx)
 			helpers.Go(stands.campaign)
-		case !f.loaded || errors.Is(err, pageservice.ErrCorrupt):
+		case !f.loaded || errors.Is(err, pageservice.ErrCorrupt) || errors.Is(err, errYields):
 			stands.withdraw() // others, which are warm, may stand behind it
 			stands = nil
 		}
@@ -87,6 +93,9 @@ func (f *follower) run(ctx context.Context) (*leader, error) {
 				f.resign(term)
 				if ctx.Err() != nil {
 					return nil, pageservice.ErrClosed
+				}
+				if errors.Is(err, ErrPromises) {
+					return nil, err
 				}
 				f.note(err)
 				// Another host may be able to lead, and should be elected first.
@@ -144,6 +153,9 @@ func (f *follower) catchUp(ctx context.Context) (view, error) {
 		return v, err
 	}
 	f.setState(func(s *State) { s.Head = v.head.Index })
+	if err := v.kept(&f.o); err != nil {
+		return v, err
+	}
 	over, err := f.startedOver(ctx, v)
 	if err != nil {
 		return v, err
@@ -154,6 +166,14 @@ func (f *follower) catchUp(ctx context.Context) (view, error) {
 	}
 	f.loaded = f.loaded && !f.blank
 	f.blank = false
+	if v.head.Index == 0 && f.most.Index > 0 && f.cluster.ID() == f.most.Cluster {
+		if err := f.identify(ctx); err != nil {
+			return v, err
+		}
+		if f.cluster.ID() == f.most.Cluster {
+			return v, f.shorter(v, f.most)
+		}
+	}
 	if !over && v.head.Index < f.most.Index && v.head.Cluster == f.most.Cluster {
 		return v, f.shorter(v, f.most) // what was applied may be right nevertheless
 	}

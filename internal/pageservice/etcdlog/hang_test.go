@@ -25,7 +25,9 @@ func TestHangingDirectory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(newSite(t, members))
+			s := newSite(t, members)
+			s.ttl = shortLease
+			test(s)
 		})
 	}
 }

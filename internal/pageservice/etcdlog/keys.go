@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
 // What lies in etcd, below the prefix of the cluster:
@@ -13,6 +15,7 @@ import (
 //	log/INDEX   a batch; 20 digits, so that their order is the log's
 //	head        which batch is the newest
 //	snapshots   the newest snapshots that were verified
+//	promises    what clients that were told something may rely on, and how many ranks keys need
 //	proposed/HOST  a snapshot that a follower has taken, until the leader has looked at it
 type keys struct{ prefix string }
 
@@ -20,6 +23,7 @@ func (k keys) head() string                { return k.prefix + "/head" }
 func (k keys) log() string                 { return k.prefix + "/log/" }
 func (k keys) batch(index uint64) string   { return fmt.Sprintf("%s%020d", k.log(), index) }
 func (k keys) snapshots() string           { return k.prefix + "/snapshots" }
+func (k keys) promises() string            { return k.prefix + "/promises" }
 func (k keys) proposed() string            { return k.prefix + "/proposed/" }
 func (k keys) proposal(host string) string { return k.proposed() + host }
 
@@ -65,7 +69,8 @@ type reference struct {
 	Index uint64 `json:"index"` // of the last batch that it contains
 	Chain chain  `json:"chain"` // of that batch
 	State uint64 `json:"state,string"`
-	File  string `json:"file"` // its name in the directory of snapshots
+	Epoch uint64 `json:"epoch,omitempty"` // see position
+	File  string `json:"file"`            // its name in the directory of snapshots
 	Bytes int64  `json:"bytes"`
 	Sum   chain  `json:"sha256"`
 }
@@ -74,6 +79,13 @@ type reference struct {
 type snapshots struct {
 	stamp
 	Newest []reference `json:"newest"`
+}
+
+// promises is the value of that key. Only who leads changes it.
+type promises struct {
+	stamp
+	pageservice.Promises     // the most that any host that has led has made
+	World                int `json:"world,omitempty"` // of the host that led last; 0: all ranks that are known
 }
 
 // keptSnapshots is how many snapshots are kept. The log is kept after the oldest of them.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/kv3fs/kv3fs/internal/cluster"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
@@ -31,11 +32,12 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 			return nil, fmt.Errorf("elected, but not for long enough: %w", err)
 		}
 		err := f.identify(ctx)
+		id := f.cluster.ID()
 		var v view
 		if err == nil {
 			v, err = f.catchUp(ctx)
 		}
-		if errors.Is(err, cluster.ErrEmptied) || errors.Is(err, cluster.ErrOtherCluster) || refused(err) {
+		if errors.Is(err, cluster.ErrEmptied) || errors.Is(err, cluster.ErrOtherCluster) || errors.Is(err, ErrPromises) || refused(err) {
 			return nil, err // others may be able to lead meanwhile
 		}
 		if errors.Is(err, pageservice.ErrCorrupt) {
@@ -68,9 +70,13 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 			f.position = position{at: map[uint64]mile{}}
 			f.base = nil
 		case v.head.Index == 0 && missing == "":
-			a.head.Cluster = f.cluster.ID()
+			a.head.Cluster = id
 		}
-		err = a.append(ctx, first, nil)
+		var more []clientv3.Op
+		if now, changed := f.promise(v.promises); changed {
+			more = append(more, clientv3.OpPut(f.keys.promises(), encodeJSON(now)))
+		}
+		err = a.append(ctx, first, nil, more...)
 		if errors.Is(err, errMoved) {
 			continue // what was read was old
 		}
@@ -83,7 +89,7 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 		if err := f.owner.Replayed(); err != nil {
 			return nil, damaged("%v", err)
 		}
-		return newLeader(f, a, missing != ""), nil
+		return newLeader(f, a, id, missing != ""), nil
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 // await and mark: a shared directory that hangs must not hide that the term is over.
 type leader struct {
 	appender
+	id       string    // of the cluster, since this host leads
 	rewriter *rewriter // nil: compaction is not under way
 	failed   time.Time // when a failure was logged last; zero if the last append succeeded
 	ended    chan struct{}
@@ -46,9 +47,9 @@ type progress struct {
 	forgetting bool
 }
 
-func newLeader(f *follower, a *appender, forgetting bool) *leader {
+func newLeader(f *follower, a *appender, id string, forgetting bool) *leader {
 	l := &leader{
-		appender: *a, ended: make(chan struct{}), name: make(chan string, 1),
+		appender: *a, id: id, ended: make(chan struct{}), name: make(chan string, 1),
 		progress: progress{bytes: f.position.bytes, at: f.position.at, refs: f.refs.Newest, forgetting: forgetting},
 	}
 	l.live.Store(f.owner.LiveBytes())
@@ -141,7 +142,7 @@ func (l *leader) commit(writes []*queue.Write) error {
 	}
 	change := func(h *head) {
 		if l.progress.forgetting { // only this goroutine changes it
-			h.Cluster = l.cluster.ID()
+			h.Cluster = l.id
 		}
 	}
 	var more []clientv3.Op
@@ -150,7 +151,7 @@ func (l *leader) commit(writes []*queue.Write) error {
 		if l.rewriter == nil {
 			l.rewriter = newRewriter(l)
 		}
-		kept, n, err := l.rewriter.some(l.ctx, max(4*int64(bytes), leastRewrite))
+		kept, n, err := l.rewriter.some(l.ctx, min(max(4*int64(bytes), leastRewrite), mostRewrite))
 		l.report(err)
 		for _, rec := range kept {
 			group = appendFrame(group, rec)
@@ -184,6 +185,10 @@ func (l *leader) commit(writes []*queue.Write) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.progress.bytes -= dropped
+	for index, m := range l.progress.at {
+		m.bytes -= dropped // how much came after it stays the same
+		l.progress.at[index] = m
+	}
 	l.progress.forgetting = false
 	return nil
 }

@@ -285,6 +285,7 @@ func testOtherState(s *site) {
 	s.follow("b")
 	c := s.prepare(s.join("c"))
 	c.owner.did("strange=1")
+	c.unlisted = true // else there would be no snapshot
 	c.run()
 	await(s, "c is warm", func() bool { return c.State().Warm })
 	a.churn("it begins again", func() bool { _, n := c.owner.counts(); return n > 0 })
@@ -417,8 +418,8 @@ func testSteadyLoad(s *site) {
 		wg.Go(func() {
 			var waits []func(context.Context) error
 			for i := 0; ; i++ {
-				waits = append(waits, a.begin(fmt.Sprintf("n%d=%d%s", w, i, strings.Repeat("v", 200))))
-				if len(waits) == 64 { // the next ones are queued while the first are written
+				waits = append(waits, a.begin(fmt.Sprintf("n%d=%d%s", w, i, strings.Repeat("v", 50_000))))
+				if len(waits) == 8 { // of all writers, more than are written at once
 					if err := waitFor(waits[0]); err != nil {
 						s.Error(err)
 						return

@@ -27,6 +27,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/cluster"
@@ -40,6 +41,11 @@ type Options struct {
 	Dir string
 	// DataID names the data directory, as in cluster.Identify.
 	DataID string
+
+	// Promises is what this host's owner promises to clients, and Promised what Recorded has returned: the owner keeps that, too.
+	// World is for how many ranks the owner waits until a key is complete.
+	Promises, Promised pageservice.Promises
+	World              int
 
 	// SnapshotBytes is after how many bytes of log there is a new snapshot, at least; 64 MiB. Half of the state is
 	// the least, too. Without followers, the log may have so many bytes beside twice what is needed.
@@ -66,6 +72,7 @@ type Log struct {
 	running sync.WaitGroup // what Start has started, and Start itself
 	once    sync.Once      // of Close
 	closing error          // of Close
+	fewer   atomic.Int64   // how often fetchBatches is halved
 	lost    chan struct{}
 
 	mu     sync.Mutex
@@ -118,11 +125,12 @@ func (l *Log) Start(owner pageservice.LogOwner) error {
 		return err
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.closed {
+		l.mu.Unlock()
 		l.resign(led.term)
 		return pageservice.ErrClosed
 	}
+	defer l.mu.Unlock()
 	l.leader = led
 	l.running.Go(led.run)
 	l.running.Go(led.await)
@@ -154,7 +162,7 @@ func (l *Log) Close() error {
 			l.running.Wait()
 			close(ended)
 		}()
-		ctx, cancel := context.WithTimeout(context.Background(), l.cluster.LeaseTTL())
+		ctx, cancel := context.WithTimeout(context.Background(), leadTerms*l.cluster.LeaseTTL())
 		defer cancel()
 		select {
 		case <-ended:

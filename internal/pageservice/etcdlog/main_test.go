@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +50,13 @@ func receive[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
+// A host that is kept from running for seconds must not lose its lease where a test does not want that. Tests that wait for leases
+// or for lost requests take short ones.
+const (
+	longLease  = 10 * time.Second
+	shortLease = 3 * time.Second
+)
+
 // site is what the hosts of one cluster share.
 type site struct {
 	*testing.T
@@ -63,7 +71,7 @@ type site struct {
 
 // newSite returns a cluster of its own in an etcd.
 func newSite(t *testing.T, members *etcd.Members) *site {
-	s := &site{T: t, members: members, prefix: fmt.Sprintf("/kv3fs/%x", rand.Uint64()), dir: t.TempDir(), ttl: 2 * time.Second}
+	s := &site{T: t, members: members, prefix: fmt.Sprintf("/kv3fs/%x", rand.Uint64()), dir: t.TempDir(), ttl: longLease}
 	s.o = Options{Dir: s.dir, DataID: dataID, Period: 100 * time.Millisecond}
 	return s
 }
@@ -116,6 +124,9 @@ type peer struct {
 	started chan error // what Start returned
 	leave   context.CancelFunc
 	hung    bool // Close has told so
+
+	cut      atomic.Int64 // the term whose leader it says not to reach
+	unlisted bool         // the others do not know of it, as with an etcd that is full
 }
 
 // start starts the log of a host, and does not wait until it leads.
@@ -143,12 +154,15 @@ func (h *peer) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	h.leave = cancel
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		_ = h.cluster.Announce(ctx, func() cluster.State { // until ctx ends
-			st := h.State()
-			return cluster.State{Role: string(st.Role), Applied: st.Applied}
+	if !h.unlisted {
+		wg.Go(func() {
+			_ = h.cluster.Announce(ctx, func() cluster.State { // until ctx ends
+				is := h.Announced()
+				is.Cut = h.cut.Load()
+				return is
+			})
 		})
-	})
+	}
 	wg.Go(func() { h.started <- h.Start(h.owner.hooks()) })
 	h.site.Cleanup(func() {
 		if err := h.Close(); err != nil && !h.hung {
@@ -270,6 +284,7 @@ type owner struct {
 	missing string // what Missing was told
 	resets  int
 	refuse  string // Replay refuses this record
+	partial bool   // it has forgotten some; set before Start
 }
 
 func newOwner() *owner { return &owner{latest: map[string]string{}} }
@@ -343,7 +358,7 @@ func (o *owner) hooks() pageservice.LogOwner {
 			return nil
 		},
 		StateHash: o.hash,
-		Whole:     func() bool { return true },
+		Whole:     func() bool { return !o.partial },
 		Reset: func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()

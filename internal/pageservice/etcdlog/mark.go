@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/cluster"
 )
 
 // An etcd that was restored from a backup, or emptied, would have the index believe what was true once, and
@@ -52,9 +54,9 @@ func (l *leader) mark() {
 		// Until what was missing is forgotten for good, the old mark holds.
 		if p.index != marked && !p.forgetting && l.valid() {
 			m := mark{stamp: stamp{jsonFormat, l.by}, Cluster: l.cluster.ID(), Revision: p.revision, Index: p.index, Chain: p.chain}
-			if err := m.write(l.o.Dir, l.by.Host); err == nil {
+			if err := m.write(l.o.Dir, l.by.Host, l.stillValid); err == nil {
 				marked, told = p.index, ""
-			} else if err.Error() != told {
+			} else if !errors.Is(err, cluster.ErrLost) && err.Error() != told {
 				told = err.Error()
 				l.o.Logger.Warn("page log: the leader cannot mark how far it has got: an etcd that is put back to an old state might not be noticed", "err", err)
 			}
@@ -69,8 +71,16 @@ func (l *leader) mark() {
 	}
 }
 
-// write replaces the mark. Hosts may do so at once: what any of them marks was true.
-func (m mark) write(dir, host string) error {
+// stillValid keeps a leader that was paused from putting an old mark in the place of its successor's.
+func (l *leader) stillValid() error {
+	if !l.valid() {
+		return cluster.ErrLost
+	}
+	return nil
+}
+
+// write replaces the mark, if that may still be done when it is written. Hosts may do so at once: what any of them marks was true.
+func (m mark) write(dir, host string, still func() error) error {
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -79,5 +89,5 @@ func (m mark) write(dir, host string) error {
 	return replaceFile(path, fmt.Sprintf("%s.%s%s", path, host, unfinishedSuffix), func(w io.Writer) error {
 		_, err := w.Write(append(b, '\n'))
 		return err
-	})
+	}, still)
 }

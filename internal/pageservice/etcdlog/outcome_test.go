@@ -33,7 +33,9 @@ func TestOutcomes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(newSite(t, members))
+			s := newSite(t, members)
+			s.ttl = shortLease
+			test(s)
 		})
 	}
 }

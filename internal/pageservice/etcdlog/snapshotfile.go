@@ -1,6 +1,7 @@
 package etcdlog
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -14,9 +15,9 @@ import (
 
 // Snapshots lie in the shared directory: a file is complete and on the servers before it has its name.
 
-// snapshotName is unique: a host takes at most one snapshot at an index, and another host has another name.
+// snapshotName is unique, also where a host takes a snapshot at an index once more: etcd may name the first.
 func snapshotName(h *snapshotHeader) string {
-	return fmt.Sprintf("%s-%020d-%s", h.cluster, h.index, h.by.Host)
+	return fmt.Sprintf("%s-%020d-%s-%s", h.cluster, h.index, h.by.Host, rand.Text()[:8])
 }
 
 // writeSnapshot writes a snapshot into dir, which it creates if need be.
@@ -26,7 +27,7 @@ func writeSnapshot(dir string, h *snapshotHeader, records func(emit func([]byte)
 	err := replaceFile(path, path+unfinishedSuffix, func(w io.Writer) (err error) {
 		r.Bytes, r.Sum, err = encodeSnapshot(w, h, records)
 		return err
-	})
+	}, func() error { return nil })
 	return r, err
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -33,10 +35,14 @@ func (l *leader) look() {
 type lookout struct {
 	*leader
 	spaceAt time.Time
-	urgent  bool // etcd is half full
+	urgent  bool      // etcd is half full
+	cutAt   time.Time // since when most hosts have not reached this one; zero: they do
 
 	refused int // how many in a row were asked for a snapshot and have not taken one
 	turn    int // whose turn it is
+
+	waiting   int64 // revision of the proposal that waits
+	waitingAt time.Time
 
 	refs      snapshots
 	refsSeen  int64 // -1: not known
@@ -64,8 +70,10 @@ func (k *lookout) once(ctx context.Context) {
 	k.leader.mu.Unlock()
 	k.space(ctx)
 	err := errors.Join(
+		k.startedOver(ctx),
+		k.reached(ctx),
 		k.verify(ctx),
-		k.ask(ctx, p.asked, since),
+		k.ask(ctx, since),
 		k.truncate(ctx),
 		k.forget(ctx, p.revision),
 	)
@@ -80,6 +88,57 @@ func (k *lookout) once(ctx context.Context) {
 		k.o.Logger.Warn("page log: the leader cannot do everything that keeps it short and safe", "err", err)
 	}
 	k.told = told
+}
+
+// startedOver gives the lead up when an operator has decided to begin anew: whoever leads next does.
+func (k *lookout) startedOver(ctx context.Context) error {
+	once, cancel := k.call(ctx)
+	defer cancel()
+	if err := k.cluster.Identify(once, k.o.DataID, true); err != nil {
+		return err
+	}
+	if k.cluster.ID() != k.id {
+		k.demote(errors.New("an operator has decided to begin anew"))
+	}
+	return nil
+}
+
+// cutTerms is for how many lease times most hosts must say that they do not reach the leader.
+const cutTerms = 2
+
+// reached gives the lead up if most other hosts do not reach this one, and one of them may be reached.
+func (k *lookout) reached(ctx context.Context) error {
+	hosts, err := k.cluster.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	others, cut := 0, []string{}
+	for _, h := range hosts {
+		if h.ID == k.by.Host || h.Role != string(Following) {
+			continue
+		}
+		others++
+		if h.Cut == k.term.Revision {
+			cut = append(cut, h.ID)
+		}
+	}
+	if 2*len(cut) <= others {
+		k.cutAt = time.Time{}
+		return nil
+	}
+	if k.cutAt.IsZero() {
+		k.cutAt = time.Now()
+	}
+	if time.Since(k.cutAt) < cutTerms*k.cluster.LeaseTTL() {
+		return nil
+	}
+	contested, err := k.term.Contested(ctx)
+	if err != nil || !contested {
+		return err
+	}
+	rest := k.cluster.Rest()
+	k.demote(fmt.Errorf("hosts %s do not reach it: another leads, and this one is no candidate for %v: look at --pages-peer-address, tokens, certificates and the network", strings.Join(cut, ", "), rest))
+	return nil
 }
 
 // verify looks at the snapshots that followers have taken, and moves the pointer to them.
@@ -100,19 +159,60 @@ func (k *lookout) verify(ctx context.Context) error {
 	for _, kv := range answer.Kvs {
 		p, err := decodeProposal(string(kv.Key), kv.Value)
 		if err == nil {
-			err = k.accept(ctx, p.Snapshot)
+			err = k.accept(ctx, p.Snapshot, kv)
 		}
-		if err != nil && ctx.Err() == nil {
+		done := err == nil || errors.Is(err, pageservice.ErrCorrupt) || k.waited(kv)
+		if err != nil && !errors.Is(err, errToCome) && ctx.Err() == nil {
 			errs = append(errs, fmt.Errorf("snapshot %s: %w", kv.Key, err))
 		}
-		if err == nil || errors.Is(err, pageservice.ErrCorrupt) {
-			once, cancel := k.call(ctx)
-			_, err = k.cluster.Client().Delete(once, string(kv.Key))
-			cancel()
-			errs = append(errs, err)
+		if done { // unless the host has taken another one meanwhile
+			_, err = k.fenced(ctx, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision), clientv3.OpDelete(string(kv.Key)))
+			if !errors.Is(err, errFenced) {
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// proposalTerms is for how many lease times a snapshot waits for other hosts' states, or to be readable.
+const proposalTerms = 3
+
+// waited reports whether a proposal has waited for long enough.
+func (k *lookout) waited(kv *mvccpb.KeyValue) bool {
+	if k.waiting != kv.ModRevision {
+		k.waiting, k.waitingAt = kv.ModRevision, time.Now()
+	}
+	return time.Since(k.waitingAt) > proposalTerms*k.cluster.LeaseTTL()
+}
+
+// errToCome: other hosts have not got to where a snapshot was taken.
+var errToCome = errors.New("other hosts have not said what they have there")
+
+// agree returns an error if another host has, or may have, another state than the snapshot at its index. Which of them is right nobody
+// can tell, and all would begin again from it: so there is no snapshot.
+func (k *lookout) agree(ctx context.Context, r reference, key *mvccpb.KeyValue) error {
+	hosts, err := k.cluster.Hosts(ctx)
+	if err != nil {
+		return err
+	}
+	toCome := false
+	for _, h := range hosts {
+		if h.ID == r.Host || h.Version != r.Version || h.Role != string(Following) || h.Epoch != r.Epoch && h.Epoch != 0 {
+			continue
+		}
+		if h.Checkpoint == r.Index && h.Hash != 0 && h.Hash != r.State {
+			err := damaged("at batch %d host %q, which took it, has state %x, and host %q has %x: the memory of one of them is wrong, or they have a defect: no snapshot is taken until both were restarted", r.Index, r.Host, r.State, h.ID, h.Hash)
+			k.o.Logger.Error("page log: hosts disagree about the page index", "err", err)
+			k.setState(func(s *State) { s.Conflict = err.Error() })
+			return err
+		}
+		toCome = toCome || h.Checkpoint < r.Index
+	}
+	if toCome && !k.waited(key) {
+		return errToCome
+	}
+	return nil
 }
 
 func (k *lookout) setRefs(refs snapshots, seen int64) {
@@ -128,7 +228,7 @@ func (k *lookout) setRefs(refs snapshots, seen int64) {
 }
 
 // accept verifies a snapshot and moves the pointer to it, under the fence.
-func (k *lookout) accept(ctx context.Context, r reference) error {
+func (k *lookout) accept(ctx context.Context, r reference, key *mvccpb.KeyValue) error {
 	if len(k.refs.Newest) > 0 && r.Index <= k.refs.Newest[0].Index {
 		return nil // of an earlier leader's time, perhaps
 	}
@@ -143,8 +243,11 @@ func (k *lookout) accept(ctx context.Context, r reference) error {
 	if err != nil || sum != r.Chain {
 		return damaged("it is of another log: batch %d has chain %v", r.Index, sum)
 	}
+	if err := k.agree(ctx, r, key); err != nil {
+		return err
+	}
 	if err := readSnapshot(k.snapshotDir(), k.cluster.ID(), r, func([]byte) error { return ctx.Err() }); err != nil {
-		return damaged("%v", err) // a file that cannot be read is no snapshot
+		return err
 	}
 	next := snapshots{stamp{jsonFormat, k.by}, append([]reference{r}, k.refs.Newest...)}
 	next.Newest = next.Newest[:min(len(next.Newest), keptSnapshots)]
@@ -155,6 +258,7 @@ func (k *lookout) accept(ctx context.Context, r reference) error {
 	}
 	k.setRefs(next, answer.Header.Revision)
 	k.refused = 0
+	k.setState(func(s *State) { s.Conflict = "" })
 	k.setAsked(time.Time{})
 	k.o.Logger.Info("page log: snapshot verified", "index", r.Index, "host", r.Host, "bytes", r.Bytes)
 	return nil
@@ -166,10 +270,12 @@ func (k *lookout) fenced(ctx context.Context, also clientv3.Cmp, then ...clientv
 	defer cancel()
 	answer, err := k.cluster.Client().Txn(once).If(k.term.Fence(), also).Then(then...).Commit()
 	if err == nil && !answer.Succeeded {
-		err = errors.New("this host leads no more, or another has written meanwhile")
+		err = errFenced
 	}
 	return answer, err
 }
+
+var errFenced = errors.New("this host leads no more, or another has written meanwhile")
 
 // setAsked notes when a host was asked for a snapshot.
 func (k *lookout) setAsked(at time.Time) {
@@ -179,7 +285,7 @@ func (k *lookout) setAsked(at time.Time) {
 }
 
 // ask has a follower take a snapshot if one is due, or compaction done where there is none.
-func (k *lookout) ask(ctx context.Context, asked time.Time, since int64) error {
+func (k *lookout) ask(ctx context.Context, since int64) error {
 	due := max(k.o.SnapshotBytes, k.live.Load()/2)
 	if k.urgent {
 		due = k.o.SnapshotBytes / 8
@@ -187,7 +293,13 @@ func (k *lookout) ask(ctx context.Context, asked time.Time, since int64) error {
 	if since < due {
 		return nil
 	}
-	if k.naming.Load() || !asked.IsZero() && time.Since(asked) < askPeriods*k.o.Period {
+	if k.naming.Load() {
+		return nil
+	}
+	k.leader.mu.Lock()
+	asked := k.progress.asked // since nobody is being named any more
+	k.leader.mu.Unlock()
+	if !asked.IsZero() && time.Since(asked) < askPeriods*k.o.Period {
 		return nil
 	}
 	hosts, err := k.cluster.Hosts(ctx)
@@ -223,6 +335,9 @@ func (k *lookout) truncate(ctx context.Context) error {
 		return nil
 	}
 	oldest := k.refs.Newest[keptSnapshots-1]
+	if k.truncated > oldest.Index {
+		return nil
+	}
 	for k.truncated <= oldest.Index {
 		to := min(k.truncated+truncateBatches, oldest.Index+1)
 		drop := clientv3.OpDelete(k.keys.batch(0), clientv3.WithRange(k.keys.batch(to)))

@@ -3,6 +3,7 @@ package etcdlog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -28,7 +29,11 @@ func (k *lookout) space(ctx context.Context) {
 		return
 	}
 	k.spaceAt = time.Now()
-	urgent, room := judge(k.cluster.Space(ctx))
+	members := k.cluster.Space(ctx)
+	if !slices.ContainsFunc(members, func(m cluster.Member) bool { return m.Err == nil }) {
+		return // what was true last is the best that is known
+	}
+	urgent, room := judge(members)
 	k.urgent = urgent
 	k.Log.mu.Lock()
 	was := k.room

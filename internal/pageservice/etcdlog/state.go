@@ -21,6 +21,15 @@ type State struct {
 	// Warm: this host has applied everything that it knows of, and nothing contradicts it, so that it can lead.
 	Warm   bool
 	Reason string // why it is not warm, or does not lead although it was elected
+
+	// Partial: the owner has forgotten some for lack of memory, so that others lead if they can.
+	Partial bool
+
+	// Conflict says which hosts disagree about the state, while this one leads and takes no snapshot because of it.
+	Conflict string
+
+	epoch      uint64 // see position
+	checkpoint point  // the last one that this host has passed
 }
 
 // Lag returns how many batches are to be applied.

@@ -9,6 +9,7 @@ func (f *follower) checkpoint(host string) error {
 		m.state = f.owner.StateHash()
 	}
 	p.at[p.index] = m
+	f.setState(func(s *State) { s.checkpoint = point{p.index, m.state} })
 	for index := range p.at {
 		if len(p.at) > keptMiles && index < p.index && !f.names(index) {
 			delete(p.at, index)
@@ -17,8 +18,12 @@ func (f *follower) checkpoint(host string) error {
 	if host != f.by.Host || m.state == 0 {
 		return nil
 	}
+	if n := f.refs.Newest; len(n) > 0 && n[0].Index >= p.index {
+		return nil // the leader has one, from here or from later
+	}
 	h := &snapshotHeader{by: f.by, cluster: f.cluster.ID(), index: p.index, chain: p.chain, state: m.state}
 	r, err := writeSnapshot(f.snapshotDir(), h, f.owner.Snapshot)
+	r.Epoch = p.epoch
 	if err == nil {
 		err = f.propose(r)
 	}
@@ -56,7 +61,7 @@ func (f *follower) propose(r reference) error {
 func (f *follower) compare() error {
 	for _, r := range f.refs.Newest {
 		m, ok := f.position.at[r.Index]
-		if ok && m.state != 0 && r.Version == f.by.Version && m.state != r.State {
+		if ok && m.state != 0 && r.Version == f.by.Version && r.Epoch == f.position.epoch && m.state != r.State {
 			return damaged("at batch %d this host has state %x, and host %q, which took the snapshot, has %x: this host begins again from the snapshot", r.Index, m.state, r.Host, r.State)
 		}
 	}

@@ -15,6 +15,7 @@ type view struct {
 	lowest   uint64
 	refs     snapshots
 	refsSeen int64 // its revision
+	promises promises
 	revision int64 // of etcd
 }
 
@@ -51,6 +52,14 @@ func (l *Log) view(ctx context.Context) (v view, err error) {
 	if len(answer.Kvs) == 1 {
 		v.refsSeen = answer.Kvs[0].ModRevision
 		if v.refs, err = decodeSnapshots(l.keys.snapshots(), answer.Kvs[0].Value); err != nil {
+			return v, err
+		}
+	}
+	if answer, err = l.get(ctx, l.keys.promises(), v.revision); err != nil {
+		return v, err
+	}
+	if len(answer.Kvs) == 1 {
+		if err = decodeJSON(l.keys.promises(), answer.Kvs[0].Value, &v.promises); err != nil {
 			return v, err
 		}
 	}

@@ -34,6 +34,9 @@ type Options struct {
 	// protected for so much longer.
 	Handover time.Duration
 
+	// Promised is the most that any host has promised that has led the log before. It is kept, too.
+	Promised pageservice.Promises
+
 	Logger *slog.Logger
 
 	// Now is the clock; time.Now. Only differences count.

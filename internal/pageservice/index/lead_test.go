@@ -71,13 +71,16 @@ func TestWhatTheFormerLeaderMayStillTellIsProtected(t *testing.T) {
 	clock := newClock()
 	o := Options{Now: clock.now, Handover: handover}
 	o.Options = o.WithDefaults()
-	x, _ := lead(t, log.recs, o, nil)
-	clock.advance(handover + o.Reserve + o.Quarantine - 1)
-	if page := reserveOne(t, x, "b"); page != pageservice.None {
-		t.Fatalf("page %d was given out, and a client of the former leader may write it again", page)
+	for _, promised := range []pageservice.Promises{{}, {Lease: 10 * time.Minute}, {Reserve: 20 * time.Minute, Quarantine: time.Minute}} {
+		o.Promised = promised // with other options than this host's
+		x, _ := lead(t, log.recs, o, nil)
+		clock.advance(handover + max(o.Reserve, promised.Lease, promised.Reserve) + max(o.Quarantine, promised.Quarantine) - 1)
+		if page := reserveOne(t, x, "b"); page != pageservice.None {
+			t.Fatalf("%+v: page %d was given out, and a client of the former leader may write it again", promised, page)
+		}
+		clock.advance(1)
+		mustSave(t, x, "b")
 	}
-	clock.advance(1)
-	mustSave(t, x, "b")
 }
 
 // A log that was lost as a whole does not know which ranks have pages in use. So none that comes soon gets any; nor

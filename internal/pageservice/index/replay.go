@@ -66,11 +66,17 @@ func (x *Index) replayed() error {
 
 // longestUse is how long a client may use a page that it was told of before the log was read, or since
 // then by a host that led before.
-func (x *Index) longestUse() int64 { return max(x.lease(), x.reserve()) + int64(x.o.Handover) }
+func (x *Index) longestUse() int64 {
+	p := x.promised()
+	return int64(max(p.Lease, p.Reserve) + x.o.Handover)
+}
+
+// promised is what clients that were told something before may rely on.
+func (x *Index) promised() pageservice.Promises { return x.o.Promised.And(x.o.Promises()) }
 
 // longestQuarantine is how long a page stays in quarantine if a client may have been told
 // of it just now.
-func (x *Index) longestQuarantine() int64 { return x.longestUse() + x.quarantine() }
+func (x *Index) longestQuarantine() int64 { return x.longestUse() + int64(x.promised().Quarantine) }
 
 // replay applies one record.
 func (s *space) replay(rec *record) error {
@@ -149,7 +155,7 @@ func (s *space) replayConfirmed(r *rank, page uint32, keys *batch, i int) {
 	}
 	if !known {
 		id = s.newEntry(keys.hashes[i], strings.Clone(keys.keys[i]))
-		s.entries.at(id).leaseUntil.Store(s.index.longestUse())
+		s.entries.at(id).leaseUntil.Store(s.index.longestQuarantine() - s.index.quarantine())
 	}
 	s.index.read++
 	s.entries.at(id).lastUse.Store(s.index.read - beforeAll)
@@ -175,7 +181,8 @@ func (s *space) replayedKey(keys *batch, i int) (id uint32, known bool) {
 
 func (s *space) replayReserved(r *rank, page uint32, hash uint64) {
 	s.disown(r, page)
-	r.hold(page, hold{state: late, busy: true, hash: hash, until: s.index.reserve() + s.index.quarantine()})
+	p := s.index.promised()
+	r.hold(page, hold{state: late, busy: true, hash: hash, until: int64(p.Reserve + p.Quarantine)})
 }
 
 func (s *space) replayFreed(r *rank, page uint32) {
