@@ -95,7 +95,9 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.IO = mover.Mode
 	c.Settings = on.timeouts(c.Settings)
 	c.Mount.Passthrough = on.passthrough(c.Mount.Passthrough)
-	c.Mount.FailWhileHung = on.shared
+	if on.shared {
+		c.Mount.Deadline = c.Rings.Deadline
+	}
 	open := openState
 	if c.Settings.Readonly {
 		open = readonlyState

@@ -1,6 +1,8 @@
 package fuseserver
 
 import (
+	"strings"
+
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -35,281 +37,404 @@ const refused = fuse.Status(unix.EAGAIN)
 
 // admit counts a request of a user until leave, and returns an error if there may not be one more, or if the
 // data directory would let it wait for long. From here on, a virtual directory goes by its inode number.
-func (a *admission) admit(h *fuse.InHeader) fuse.Status {
+func (a *admission) admit(h *fuse.InHeader, u use) (*timed, fuse.Status) {
 	h.NodeId = virtualIno(h.NodeId)
-	if a.opts.FailWhileHung && a.opts.Health.Hangs() && !wire.IsVirtual(h.NodeId) {
-		return fuse.EIO
+	if wire.IsVirtual(h.NodeId) {
+		return nil, a.admitVirtual(h)
 	}
-	return a.admitHung(h)
+	return a.admitTimed(h, h.NodeId, u)
 }
 
-// admitHung is admit for a request that may not need the data directory.
-func (a *admission) admitHung(h *fuse.InHeader) fuse.Status {
+// admitTimed is admit for a request that uses the tree: that node, or 0.
+func (a *admission) admitTimed(h *fuse.InHeader, node uint64, u use) (*timed, fuse.Status) {
+	if st := a.admitVirtual(h); !st.Ok() {
+		return nil, st
+	}
+	c, st := a.late.begin(h, node, u)
+	if !st.Ok() {
+		a.leave(h, nil)
+	}
+	return c, st
+}
+
+// admitVirtual is admit for a request that does not need the data directory.
+func (a *admission) admitVirtual(h *fuse.InHeader) fuse.Status {
 	if !a.requests.Take(h.Uid, 1) {
 		return refused
 	}
 	return fuse.OK
 }
 
-func (a *admission) leave(h *fuse.InHeader) { a.requests.Return(h.Uid, 1) }
+func (a *admission) leave(h *fuse.InHeader, c *timed) {
+	c.end()
+	a.requests.Return(h.Uid, 1)
+}
+
+// entryUnknown is called with the node of an entry that a request has found or made, which the kernel does not get to know
+// if the request was answered before.
+func (a *admission) entryUnknown(c *timed, st fuse.Status, node uint64) {
+	if c.end() && st.Ok() && node != 0 {
+		a.fileSystem.Forget(node, 1)
+	}
+}
+
+func effortOf(in *fuse.SetAttrIn) effort {
+	if in.Valid&fuse.FATTR_SIZE != 0 {
+		return long
+	}
+	return smallChange
+}
 
 // patience is for a request that was admitted and may wait for room. leave is to be called in
 // place of admission's.
-func (a *admission) patience(h *fuse.InHeader, cancel <-chan struct{}) (wait *tree.Waiting, leave func()) {
+func (a *admission) patience(h *fuse.InHeader, cancel <-chan struct{}, c *timed) (wait *tree.Waiting, leave func()) {
 	held := a.requests
 	wait = &tree.Waiting{Cancel: cancel, Begin: func() error {
 		if !a.waiting.Take(h.Uid, 1) {
 			return unix.EAGAIN
 		}
-		a.leave(h)
+		c.wait()
+		a.requests.Return(h.Uid, 1)
 		held = a.waiting
 		return nil
 	}}
-	return wait, func() { held.Return(h.Uid, 1) }
+	return wait, func() {
+		c.end()
+		held.Return(h.Uid, 1)
+	}
 }
 
 func (a *admission) Lookup(cancel <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	admit := a.admit
+	var c *timed
+	var st fuse.Status
 	if h.NodeId == tree.RootID && name == controldir.DirName {
-		admit = a.admitHung
+		st = a.admitVirtual(h)
+	} else {
+		c, st = a.admit(h, use{})
 	}
-	if st := admit(h); !st.Ok() {
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(h)
-	return a.fileSystem.Lookup(cancel, h, name, out)
+	defer a.leave(h, c)
+	st = a.fileSystem.Lookup(cancel, h, name, out)
+	a.entryUnknown(c, st, out.NodeId)
+	return st
 }
 
 func (a *admission) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.GetAttr(cancel, in, out)
 }
 
 func (a *admission) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: effortOf(in)})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.SetAttr(cancel, in, out)
 }
 
 func (a *admission) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
-	if st := a.admit(h); !st.Ok() {
+	c, st := a.admit(h, use{})
+	if !st.Ok() {
 		return nil, st
 	}
-	defer a.leave(h)
+	defer a.leave(h, c)
 	return a.fileSystem.Readlink(cancel, h)
 }
 
 func (a *admission) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: smallChange})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
-	return a.fileSystem.Mknod(cancel, in, name, out)
+	defer a.leave(&in.InHeader, c)
+	st = a.fileSystem.Mknod(cancel, in, name, out)
+	a.entryUnknown(c, st, out.NodeId)
+	return st
 }
 
 func (a *admission) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: smallChange})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
-	return a.fileSystem.Mkdir(cancel, in, name, out)
+	defer a.leave(&in.InHeader, c)
+	st = a.fileSystem.Mkdir(cancel, in, name, out)
+	a.entryUnknown(c, st, out.NodeId)
+	return st
 }
 
 func (a *admission) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
-	if st := a.admit(h); !st.Ok() {
+	var c *timed
+	var st fuse.Status
+	switch h.NodeId = virtualIno(h.NodeId); {
+	case h.NodeId == wire.InoRmRf:
+		c, st = a.admitTimed(h, 0, use{how: long})
+	case strings.HasPrefix(target, movePrefix):
+		c, st = a.admit(h, use{how: long})
+	default:
+		c, st = a.admit(h, use{how: smallChange})
+	}
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(h)
-	return a.fileSystem.Symlink(cancel, h, target, name, out)
+	defer a.leave(h, c)
+	st = a.fileSystem.Symlink(cancel, h, target, name, out)
+	a.entryUnknown(c, st, out.NodeId)
+	return st
 }
 
 func (a *admission) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: smallChange, node: in.Oldnodeid})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
-	return a.fileSystem.Link(cancel, in, name, out)
+	defer a.leave(&in.InHeader, c)
+	st = a.fileSystem.Link(cancel, in, name, out)
+	a.entryUnknown(c, st, out.NodeId)
+	return st
 }
 
 func (a *admission) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	if st := a.admit(h); !st.Ok() {
+	c, st := a.admit(h, use{how: long})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(h)
+	defer a.leave(h, c)
 	return a.fileSystem.Unlink(cancel, h, name)
 }
 
 func (a *admission) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	if st := a.admit(h); !st.Ok() {
+	c, st := a.admit(h, use{how: smallChange})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(h)
+	defer a.leave(h, c)
 	return a.fileSystem.Rmdir(cancel, h, name)
 }
 
 func (a *admission) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	to := virtualIno(in.Newdir)
+	if wire.IsVirtual(to) {
+		to = 0
+	}
+	c, st := a.admit(&in.InHeader, use{how: long, node: to})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.Rename(cancel, in, name, newName)
 }
 
 func (a *admission) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
-	if st := a.admit(h); !st.Ok() {
+	h.NodeId = virtualIno(h.NodeId)
+	c, st := a.admitTimed(h, 0, use{}) // of whatever node: it is the data directory's
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(h)
+	defer a.leave(h, c)
 	return a.fileSystem.StatFs(cancel, h, out)
 }
 
 func (a *admission) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	var u use
+	if in.Flags&unix.O_TRUNC != 0 {
+		u.how = smallChange
+	}
+	c, st := a.admit(&in.InHeader, u)
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
-	return a.fileSystem.Open(cancel, in, out)
+	defer a.leave(&in.InHeader, c)
+	st = a.fileSystem.Open(cancel, in, out)
+	if c.end() && st.Ok() {
+		a.release(a.handles.take(out.Fh))
+	}
+	return st
 }
 
 func (a *admission) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: smallChange})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
-	return a.fileSystem.Create(cancel, in, name, out)
+	defer a.leave(&in.InHeader, c)
+	st = a.fileSystem.Create(cancel, in, name, out)
+	if c.end() && st.Ok() {
+		a.release(a.handles.take(out.Fh))
+		a.fileSystem.Forget(out.NodeId, 1)
+	}
+	return st
 }
 
 func (a *admission) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
-	return a.fileSystem.Tmpfile(cancel, in, out)
+	defer a.leave(&in.InHeader, c)
+	st = a.fileSystem.Tmpfile(cancel, in, out)
+	if c.end() && st.Ok() {
+		a.release(a.handles.take(out.Fh))
+		a.fileSystem.Forget(out.NodeId, 1)
+	}
+	return st
 }
 
 func (a *admission) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: long, file: in.Fh})
+	if !st.Ok() {
 		return st
 	}
-	wait, leave := a.patience(&in.InHeader, cancel)
+	wait, leave := a.patience(&in.InHeader, cancel, c)
 	defer leave()
 	return a.fileSystem.fallocate(in, wait)
 }
 
 func (a *admission) Lseek(cancel <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{file: in.Fh})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.Lseek(cancel, in, out)
 }
 
 func (a *admission) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{file: in.Fh})
+	if !st.Ok() {
 		return nil, st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.Read(cancel, in, buf)
 }
 
 func (a *admission) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: smallChange, file: in.Fh})
+	if !st.Ok() {
 		return 0, st
 	}
-	wait, leave := a.patience(&in.InHeader, cancel)
+	wait, leave := a.patience(&in.InHeader, cancel, c)
 	defer leave()
 	return a.fileSystem.write(in, data, wait)
 }
 
 func (a *admission) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: long, file: in.Fh})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.Flush(cancel, in)
 }
 
 func (a *admission) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: long, file: in.Fh})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.Fsync(cancel, in)
 }
 
 func (a *admission) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
-	return a.fileSystem.OpenDir(cancel, in, out)
+	defer a.leave(&in.InHeader, c)
+	st = a.fileSystem.OpenDir(cancel, in, out)
+	if c.end() && st.Ok() {
+		a.release(a.handles.take(out.Fh))
+	}
+	return st
 }
 
 func (a *admission) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{file: in.Fh})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.ReadDir(cancel, in, out)
 }
 
 func (a *admission) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{file: in.Fh})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
-	return a.fileSystem.ReadDirPlus(cancel, in, out)
+	defer a.leave(&in.InHeader, c)
+	var told []uint64
+	st = a.readDirPlus(in, out, func(node uint64) {
+		if c != nil {
+			told = append(told, node)
+		}
+	})
+	if c.end() {
+		for _, node := range told {
+			a.fileSystem.Forget(node, 1)
+		}
+	}
+	return st
 }
 
 func (a *admission) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: long, file: in.Fh})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.FsyncDir(cancel, in)
 }
 
 func (a *admission) GetXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string, dest []byte) (uint32, fuse.Status) {
-	if st := a.admit(h); !st.Ok() {
+	c, st := a.admit(h, use{})
+	if !st.Ok() {
 		return 0, st
 	}
-	defer a.leave(h)
+	defer a.leave(h, c)
 	return a.fileSystem.GetXAttr(cancel, h, name, dest)
 }
 
 func (a *admission) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader, dest []byte) (uint32, fuse.Status) {
-	if st := a.admit(h); !st.Ok() {
+	c, st := a.admit(h, use{})
+	if !st.Ok() {
 		return 0, st
 	}
-	defer a.leave(h)
+	defer a.leave(h, c)
 	return a.fileSystem.ListXAttr(cancel, h, dest)
 }
 
 func (a *admission) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: smallChange})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.SetXAttr(cancel, in, name, value)
 }
 
 func (a *admission) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	if st := a.admit(h); !st.Ok() {
+	c, st := a.admit(h, use{how: smallChange})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(h)
+	defer a.leave(h, c)
 	return a.fileSystem.RemoveXAttr(cancel, h, name)
 }
 
 func (a *admission) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte, out *fuse.IoctlOut, outArg []byte) fuse.Status {
-	if st := a.admit(&in.InHeader); !st.Ok() {
+	c, st := a.admit(&in.InHeader, use{how: long, file: in.Fh})
+	if !st.Ok() {
 		return st
 	}
-	defer a.leave(&in.InHeader)
+	defer a.leave(&in.InHeader, c)
 	return a.fileSystem.Ioctl(cancel, in, arg, out, outArg)
 }

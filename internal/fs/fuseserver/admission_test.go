@@ -57,37 +57,41 @@ func TestAdmissionIsByUser(t *testing.T) {
 		t.Errorf("the kernel sends %d requests in the background, %d may hang", n, l.Requests)
 	}
 	l.Requests = 16
-	a := newAdmission(&fileSystem{}, l)
+	a := newAdmission(&fileSystem{late: newLate(lateOptions{})}, l)
 	header := func(uid uint32) *fuse.InHeader {
 		h := &fuse.InHeader{}
 		h.Uid = uid
 		return h
 	}
+	admitted := func(uid uint32) bool {
+		_, st := a.admit(header(uid), use{})
+		return st.Ok()
+	}
 	for range l.Requests / 4 {
-		if !a.admit(header(1)).Ok() {
+		if !admitted(1) {
 			t.Fatal("a user's share is refused")
 		}
 	}
-	if a.admit(header(1)).Ok() {
+	if admitted(1) {
 		t.Error("a user has more than its share")
 	}
-	if !a.admit(header(2)).Ok() || !a.admit(header(0)).Ok() {
+	if !admitted(2) || !admitted(0) {
 		t.Error("others are refused")
 	}
-	a.leave(header(1))
-	if !a.admit(header(1)).Ok() {
+	a.leave(header(1), nil)
+	if !admitted(1) {
 		t.Error("a request that has ended counts")
 	}
 }
 
 func BenchmarkAdmission(b *testing.B) {
-	a := newAdmission(&fileSystem{}, Limits{Requests: 4096})
+	a := newAdmission(&fileSystem{late: newLate(lateOptions{})}, Limits{Requests: 4096})
 	b.RunParallel(func(pb *testing.PB) {
 		h := &fuse.InHeader{}
 		h.Uid = 1000
 		for pb.Next() {
-			if a.admit(h).Ok() {
-				a.leave(h)
+			if c, st := a.admit(h, use{}); st.Ok() {
+				a.leave(h, c)
 			}
 		}
 	})

@@ -35,6 +35,7 @@ type fileSystem struct {
 	// replyFD is a second descriptor of the connection, for replies that
 	// go-fuse cannot make.
 	replyFD     int
+	late        *late
 	passthrough *passthrough
 	handles     *handles
 	closing     *closing
@@ -58,6 +59,8 @@ func newFileSystem(t *tree.Tree, control ControlDir, set Settings, opts Options,
 		files:       quota.New(int64(opts.Limits.Files)),
 		lockValue:   lockValue(opts.Cluster),
 	}
+	fs.late = newLate(lateOptions{limit: opts.Deadline, health: opts.Health, answer: fs.answerEIO, onDisk: t.OnDataDevice,
+		hold: t.Hold, drop: func(node uint64) { fs.Forget(node, 1) }})
 	fs.notifier = newNotifier(func(parent uint64, name string) {
 		fs.server.EntryNotify(parent, name)
 	})
@@ -76,6 +79,7 @@ func (fs *fileSystem) end() {
 		fs.release(h)
 	}
 	fs.closing.wait()
+	fs.late.stop()
 	unix.Close(fs.replyFD)
 }
 

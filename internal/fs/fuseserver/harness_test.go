@@ -193,14 +193,20 @@ func newWorldWith(t testing.TB, o Options, change func(*Mount)) *world {
 // newWorldOver is newWorldWith over a tree with options.
 func newWorldOver(t testing.TB, o Options, treeOptions tree.Options, change func(*Mount)) *world {
 	t.Helper()
-	daemontest.NeedMounts(t)
-	top := openUp(t, t.TempDir())
-	w := &world{t: t, data: top + "/data", dir: top + "/mnt", control: &fakeControlDir{links: map[string]string{}},
-		change: change, settings: &fakeSettings{}, log: &logged{}, serveErr: make(chan error, 1)}
-	if err := os.Mkdir(w.data, 0o777); err != nil {
+	data := openUp(t, t.TempDir()) + "/data"
+	if err := os.Mkdir(data, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	os.Chmod(w.data, 0o777)
+	os.Chmod(data, 0o777)
+	return newWorldAt(t, data, o, treeOptions, change)
+}
+
+// newWorldAt is newWorldOver with a data directory.
+func newWorldAt(t testing.TB, data string, o Options, treeOptions tree.Options, change func(*Mount)) *world {
+	t.Helper()
+	daemontest.NeedMounts(t)
+	w := &world{t: t, data: data, dir: openUp(t, t.TempDir()) + "/mnt", control: &fakeControlDir{links: map[string]string{}},
+		change: change, settings: &fakeSettings{}, log: &logged{}, serveErr: make(chan error, 1)}
 	var err error
 	if w.tree, err = tree.Open(w.data, treeOptions); err != nil {
 		t.Fatal(err)

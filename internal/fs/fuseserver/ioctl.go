@@ -86,6 +86,19 @@ func (fs *fileSystem) answerEmpty(unique uint64) {
 	}
 }
 
+// answerEIO answers any request in go-fuse's place. go-fuse's own reply comes second.
+func (fs *fileSystem) answerEIO(unique uint64) {
+	const header = 16 // fuse_out_header
+	failure := -int32(unix.EIO)
+	reply := make([]byte, header)
+	binary.NativeEndian.PutUint32(reply, header)
+	binary.NativeEndian.PutUint32(reply[4:], uint32(failure))
+	binary.NativeEndian.PutUint64(reply[8:], unique)
+	if _, err := unix.Write(fs.replyFD, reply); err != nil && err != unix.ENOENT && err != unix.ENODEV {
+		fs.log.Warn("a request whose time is over was not answered", "err", err)
+	}
+}
+
 // ioctlFsync makes the file durable and makes the kernel drop its attributes. Only a
 // regular file has something to write.
 func (fs *fileSystem) ioctlFsync(in *fuse.IoctlIn) fuse.Status {

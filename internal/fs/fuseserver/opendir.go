@@ -42,7 +42,7 @@ func (fs *fileSystem) openDir(in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 }
 
 func (fs *fileSystem) ReleaseDir(in *fuse.ReleaseIn) {
-	fs.release(fs.handles.take(in.Fh))
+	fs.late.release(in.Fh, func() { fs.release(fs.handles.take(in.Fh)) })
 }
 
 func (fs *fileSystem) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
@@ -58,6 +58,11 @@ func (fs *fileSystem) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirE
 }
 
 func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	return fs.readDirPlus(in, out, func(uint64) {})
+}
+
+// readDirPlus tells of each node to which it gives the kernel a reference.
+func (fs *fileSystem) readDirPlus(in *fuse.ReadIn, out *fuse.DirEntryList, tell func(node uint64)) fuse.Status {
 	keep := fs.settings.AttrTimeout(in.Uid)
 	return fs.list(in, func(e fuse.DirEntry, d *tree.Dir) bool {
 		entry := out.AddDirLookupEntry(e)
@@ -68,6 +73,7 @@ func (fs *fileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.
 		// attributes.
 		if found, err := d.Lookup(e.Name, keep); err == nil {
 			fs.entry(entry, found, in.Uid)
+			tell(found.ID)
 			out.FixMode(found.Attr.Mode)
 		}
 		return true

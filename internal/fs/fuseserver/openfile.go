@@ -218,7 +218,7 @@ func (fs *fileSystem) created(in *fuse.CreateIn, e tree.Entry, h *tree.Handle, e
 }
 
 func (fs *fileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
-	fs.release(fs.handles.take(in.Fh))
+	fs.late.release(in.Fh, func() { fs.release(fs.handles.take(in.Fh)) })
 }
 
 func (fs *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {

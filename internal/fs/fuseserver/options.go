@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/wire"
@@ -60,8 +61,9 @@ type Options struct {
 
 	// Health is the file system under the tree. nil: nobody looks after it.
 	Health *health.Store
-	// FailWhileHung answers requests with EIO while the file system under the tree hangs. Those that have begun wait for it.
-	FailWhileHung bool
+	// Deadline is how long a request may take; then it is answered with EIO. What may rightly take longer ends so only while
+	// the file system under the tree hangs. 0: requests wait.
+	Deadline time.Duration
 
 	// Log gets warnings. nil: slog.Default().
 	Log *slog.Logger

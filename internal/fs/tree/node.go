@@ -282,5 +282,20 @@ func (t *Tree) dropLocked(n *node) {
 	}
 }
 
+// Hold adds a reference to a node as a lookup does. Forget drops it.
+func (t *Tree) Hold(id uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n, ok := t.byID.get(id); ok && n != t.root {
+		n.lookups++
+	}
+}
+
 // Nodes returns the number of nodes that the kernel knows.
 func (t *Tree) Nodes() int { return int(t.nodes.Load()) }
+
+// OnDataDevice reports whether a node is on the data directory's own device rather than on one that is mounted below it.
+func (t *Tree) OnDataDevice(id uint64) bool {
+	n, ok := t.byID.get(id)
+	return ok && n.key.dev == t.root.key.dev
+}

@@ -1,0 +1,252 @@
+package fuseserver
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/health"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/test/faultdir"
+)
+
+const lateAfter = 5 * time.Second
+
+// lateWorld is a late without a mount.
+type lateWorld struct {
+	*late
+	answered []uint64
+	held     map[uint64]int
+	last     uint64
+}
+
+func newLateWorld(h *health.Store) *lateWorld {
+	w := &lateWorld{held: map[uint64]int{}}
+	w.late = newLate(lateOptions{limit: lateAfter, health: h, onDisk: func(node uint64) bool { return node < 1000 },
+		answer: func(unique uint64) { w.answered = append(w.answered, unique) },
+		hold:   func(node uint64) { w.held[node]++ }, drop: func(node uint64) { w.held[node]-- }})
+	return w
+}
+
+// request begins one of user 1000.
+func (w *lateWorld) request(node uint64, u use) (*timed, fuse.Status) {
+	w.last++
+	h := &fuse.InHeader{Unique: w.last}
+	h.Uid = 1000
+	return w.begin(h, node, u)
+}
+
+// A request that hangs is answered once, when its time is over. One that has ended in time is not.
+func TestAnswersLateRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLateWorld(nil)
+		quick, _ := w.request(7, use{})
+		hangs, _ := w.request(8, use{node: 9})
+		time.Sleep(lateAfter - 1)
+		if quick.end() {
+			t.Error("a request that has ended in time was answered before")
+		}
+		time.Sleep(time.Microsecond)
+		synctest.Wait()
+		if want := []uint64{2}; !slices.Equal(w.answered, want) || w.held[8] != 1 || w.held[9] != 1 || len(w.held) != 2 {
+			t.Fatalf("answered: %v, want %v; held: %v", w.answered, want, w.held)
+		}
+		time.Sleep(time.Hour)
+		if !hangs.end() || hangs.end() {
+			t.Error("it was answered, which is said once")
+		}
+		if len(w.answered) != 1 || w.held[8] != 0 || w.held[9] != 0 || w.hanging.Load() != 0 || len(w.nodes)+len(w.users)+len(w.files) != 0 {
+			t.Errorf("answered: %v; held: %v; hanging: %d, %v, %v, %v", w.answered, w.held, w.hanging.Load(), w.nodes, w.users, w.files)
+		}
+	})
+}
+
+// What uses a directory or file that a change hangs in is refused: the change may come yet. What only reads may hang there a
+// few times. Others go on.
+func TestLateRequestsByNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLateWorld(nil)
+		refused := func(node, further uint64) bool {
+			c, st := w.request(node, use{node: further})
+			c.end()
+			return !st.Ok()
+		}
+		change, _ := w.request(7, use{how: smallChange})
+		if refused(7, 0) {
+			t.Error("refused before the change is late")
+		}
+		time.Sleep(lateAfter + 1)
+		synctest.Wait()
+		if !refused(7, 0) || !refused(8, 7) || refused(8, 9) {
+			t.Error("a change hangs in node 7, and that node is not refused, or others are")
+		}
+		change.end()
+		if refused(7, 0) {
+			t.Error("refused after the change has ended")
+		}
+		var all []*timed
+		for range mostPerNode {
+			if refused(8, 0) {
+				t.Errorf("refused after %d reads hang", len(all))
+			}
+			c, _ := w.request(8, use{})
+			all = append(all, c)
+			time.Sleep(lateAfter + 1)
+			synctest.Wait()
+		}
+		if !refused(8, 0) || refused(9, 0) {
+			t.Error("so many reads hang in node 8, and it is not refused, or others are")
+		}
+		for _, c := range all {
+			c.end()
+		}
+	})
+}
+
+// While the file system is known to hang, a few requests find out whether it is back; what is on another file system goes on.
+// Requests that may take long are given up only now.
+func TestLateRequestsWhileHung(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		back := make(chan struct{})
+		h := health.Watch(health.Options{Dir: "/data", Limit: time.Second, Log: slog.New(slog.DiscardHandler), Look: func() error { <-back; return nil }})
+		w := newLateWorld(h)
+		long, _ := w.request(1, use{how: long})
+		room, _ := w.request(2, use{how: smallChange})
+		room.wait()
+		time.Sleep(lateAfter - 1)
+		if h.Hangs() {
+			t.Fatal("the first look has not begun")
+		}
+		all := []*timed{long, room}
+		for node := uint64(10); ; node++ {
+			c, st := w.request(node, use{})
+			if !st.Ok() {
+				break
+			}
+			all = append(all, c)
+			time.Sleep(2 * lateAfter)
+			synctest.Wait()
+			if len(all) > mostWhileHung {
+				t.Fatalf("%d requests hang, and none is refused", len(all))
+			}
+		}
+		if !h.Hangs() || len(all) != mostWhileHung || len(w.answered) != mostWhileHung {
+			t.Errorf("hangs: %v; %d requests begun, answered: %v", h.Hangs(), len(all), w.answered)
+		}
+		if c, st := w.request(1000, use{}); !st.Ok() || c.end() {
+			t.Error("a request for another file system is refused")
+		}
+		for _, c := range all {
+			c.end()
+		}
+		if c, st := w.request(10, use{}); !st.Ok() || c.end() {
+			t.Error("they have ended, and a request is refused")
+		}
+		close(back)
+		h.End()
+		synctest.Wait()
+	})
+}
+
+// A file handle is released only when no request that hangs uses it.
+func TestLateRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLateWorld(nil)
+		var released []uint64
+		release := func(file uint64) { w.release(file, func() { released = append(released, file) }) }
+		a, _ := w.request(7, use{file: 1})
+		b, _ := w.request(7, use{file: 1})
+		time.Sleep(lateAfter + 1)
+		synctest.Wait()
+		release(1)
+		release(2)
+		a.end()
+		if want := []uint64{2}; !slices.Equal(released, want) {
+			t.Errorf("released: %v, want %v", released, want)
+		}
+		b.end()
+		if want := []uint64{2, 1}; !slices.Equal(released, want) || len(w.after) != 0 {
+			t.Errorf("released: %v, want %v", released, want)
+		}
+	})
+}
+
+// On a real mount: requests that hang end, other directories go on, and when the file system answers at last, all is as if the
+// requests had been answered in time. On a slow machine any request may be late, so what must work is tried again.
+func TestLateOnMount(t *testing.T) {
+	d := faultdir.New(t)
+	for _, dir := range []string{"a", "b"} {
+		if err := errors.Join(os.Mkdir(filepath.Join(d.Beneath, dir), 0o755), os.WriteFile(filepath.Join(d.Beneath, dir, "f"), []byte("text"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := newWorldAt(t, d.Path, Options{Deadline: 300 * time.Millisecond, Passthrough: PassthroughShared}, tree.Options{Shared: tree.Sharing{Uncached: true, Forget: func(int) {}}}, func(*Mount) {})
+	late := func() int64 { return w.m.fs.late.hanging.Load() }
+	eventually := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not within a minute: %s; %d requests hang", what, late())
+			}
+		}
+	}
+	reads := func(name, text string) {
+		t.Helper()
+		eventually("read "+name, func() bool { got, err := os.ReadFile(w.path(name)); return err == nil && string(got) == text })
+	}
+	// hang has calls hang until ended, and sees one of them end with EIO meanwhile.
+	hang := func(what string, call func() error) {
+		t.Helper()
+		d.Hang(func(c faultdir.Call) bool { return c.Op == what || c.Name == what })
+		eventually(what+" hangs", func() bool { err := call(); return errors.Is(err, unix.EIO) && late() > 0 })
+	}
+	ended := func() {
+		t.Helper()
+		d.Heal()
+		eventually("nothing hangs any more", func() bool { return late() == 0 })
+	}
+	var f *os.File
+	eventually("open", func() (is bool) {
+		var err error
+		f, err = os.OpenFile(w.path("b/f"), os.O_RDWR, 0)
+		return err == nil
+	})
+	defer func() { f.Close() }()
+
+	hang("one", func() error { return unix.Stat(w.path("a/one"), new(unix.Stat_t)) })
+	reads("a/f", "text")
+	reads("b/f", "text")
+	ended()
+
+	hang("mkdir", func() error { return unix.Mkdir(w.path("a/two"), 0o755) })
+	wantErrno(t, "stat where a change hangs", unix.Stat(w.path("a/missing"), new(unix.Stat_t)), unix.EIO)
+	reads("b/f", "text")
+	ended()
+	if err := unix.Stat(filepath.Join(d.Beneath, "a/two"), new(unix.Stat_t)); err != nil {
+		t.Errorf("a directory that was made at last: %v", err)
+	}
+
+	hang("create", func() error {
+		f, err := os.OpenFile(w.path("a/new"), os.O_CREATE|os.O_RDWR, 0o644)
+		if err == nil {
+			f.Close()
+		}
+		return err
+	})
+	ended()
+	hang("opendir", func() error { _, err := os.ReadDir(w.path("b")); return err })
+	ended()
+	hang("write", func() error { _, err := f.WriteAt([]byte("more"), 0); return err })
+	f.Close()
+	ended()
+	reads("b/f", "more")
+	eventually("files are closed", func() bool { return w.m.fs.handles.len() == 0 })
+}
