@@ -1,8 +1,14 @@
 package curve
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"os"
 	"runtime"
 	"testing"
+	"time"
+
+	"github.com/zeebo/xxh3"
 )
 
 // perEntry is what the keeper takes of memory for each of a million files, as docs/keeper.md has it.
@@ -30,5 +36,57 @@ func TestMemoryIsAHundredthOfTheKeepers(t *testing.T) {
 	t.Logf("%d KiB", most>>10)
 	if limit := uint64(1_000_000 * perEntry / 100); most > limit {
 		t.Errorf("the curve of a million entries takes %d bytes; a hundredth of the keeper's are %d", most, limit)
+	}
+}
+
+// BenchmarkShare prints what part of the time of a read the curve takes for one use: of a million entries, of which it
+// follows a sample, and of 8192, all of which it follows. The reads are from the page cache by system call, to which a ring adds
+// its own; and a file that is read in many parts within a second is used once.
+func BenchmarkShare(b *testing.B) {
+	f, err := os.CreateTemp(b.TempDir(), "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	buf := make([]byte, 1<<20)
+	if _, err := f.Write(buf); err != nil {
+		b.Fatal(err)
+	}
+	read := func(n int) (ns float64) {
+		const times = 500
+		began := time.Now()
+		for range times {
+			if _, err := f.ReadAt(buf[:n], 0); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return float64(time.Since(began).Nanoseconds()) / times
+	}
+	for _, entries := range []uint64{8192, 1_000_000} {
+		b.Run(fmt.Sprint("entries=", entries), func(b *testing.B) {
+			e := New(Options{})
+			rng := rand.New(rand.NewPCG(1, 1))
+			keys := make([]uint64, 1<<16)
+			for i := range keys {
+				keys[i] = xxh3.HashString(fmt.Sprint(rng.Uint64N(entries)))
+			}
+			use := func(i int) {
+				if key := keys[i%len(keys)]; e.Follows(key) {
+					e.Use(key, 1<<20, int64(i), true)
+				} else {
+					e.Pass(int64(i), true)
+				}
+			}
+			for i := range entries {
+				e.Use(xxh3.HashString(fmt.Sprint(i)), 1<<20, int64(i), false)
+			}
+			b.ResetTimer()
+			for i := range b.N {
+				use(i)
+			}
+			ns := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
+			b.ReportMetric(100*ns/read(4096), "%of4KiB")
+			b.ReportMetric(100*ns/read(1<<20), "%of1MiB")
+		})
 	}
 }

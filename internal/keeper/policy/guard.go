@@ -6,6 +6,7 @@ import "math"
 type guard struct {
 	// How long entries stay under LRU: over about the last third of a cacheful, and over four.
 	fastMs, slowMs float64
+	victims        int // so far
 
 	// What a simulated cache with the bonuses that were chosen has served beyond LRU, and what LRU has, both in bytes
 	// and fading slowly.
@@ -25,6 +26,10 @@ const (
 	// mostChange is by which factor the two may differ.
 	mostChange = 5. / 3
 
+	// mostAge is how many times as old as they usually are victims count as. A night without requests, or a clock of a trace
+	// that jumps, makes a whole cacheful as old as it was long, which would take many cachefuls to forget.
+	mostAge = 4
+
 	// mostLoss is which part of what LRU has served a bonus may lose.
 	mostLoss = 0.01
 
@@ -36,6 +41,9 @@ const (
 func (g *guard) left(ageMs float64, entries int) {
 	if g.slowMs == 0 {
 		g.fastMs, g.slowMs = ageMs, ageMs
+	}
+	if g.victims++; g.victims > entries {
+		ageMs = min(ageMs, mostAge*g.slowMs)
 	}
 	g.fastMs += (ageMs - g.fastMs) / max(1, fastResidence*float64(entries))
 	g.slowMs += (ageMs - g.slowMs) / max(1, slowResidence*float64(entries))

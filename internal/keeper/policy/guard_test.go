@@ -47,6 +47,27 @@ func TestGuard(t *testing.T) {
 	}
 }
 
+// After a pause that makes a cacheful a year old, the load counts as changing for a few cachefuls, not for many.
+func TestGuardAfterPause(t *testing.T) {
+	const entries = 300
+	var g guard
+	for range 10 * entries {
+		g.left(1000, entries)
+	}
+	for range entries {
+		g.left(3e10, entries)
+	}
+	n := 0
+	for ; g.changing() || n < entries; n++ {
+		if g.left(1000, entries); n > 100*entries {
+			t.Fatal("the load is changing for ever")
+		}
+	}
+	if cachefuls := float64(n) / entries; cachefuls > 8 {
+		t.Errorf("the load is changing for %.1f cachefuls after a pause", cachefuls)
+	}
+}
+
 // Loads change between one that needs a bonus and one that any bonus ruins, where entries are used five times and never
 // again. What is lost at the changes stays below what was won, a fiftieth of what LRU has served, and a cacheful.
 func TestChangesCostLittle(t *testing.T) {
