@@ -53,7 +53,7 @@ func (l *leader) mark() {
 		l.mu.Unlock()
 		// Until what was missing is forgotten for good, the old mark holds.
 		if p.index != marked && !p.forgetting && l.valid() {
-			m := mark{stamp: stamp{jsonFormat, l.by}, Cluster: l.cluster.ID(), Revision: p.revision, Index: p.index, Chain: p.chain}
+			m := mark{stamp: stamp{jsonFormat, l.by}, Cluster: l.id, Revision: p.revision, Index: p.index, Chain: p.chain}
 			if err := m.write(l.o.Dir, l.by.Host, l.stillValid); err == nil {
 				marked, told = p.index, ""
 			} else if !errors.Is(err, cluster.ErrLost) && err.Error() != told {

@@ -17,7 +17,7 @@ var ErrPromises = errors.New("another host has promised longer times to clients"
 
 // Recorded returns the most that hosts that have led have promised, for Options.Promised.
 func Recorded(ctx context.Context, c *cluster.Cluster) (pageservice.Promises, error) {
-	l := New(c, Options{})
+	l := &Log{cluster: c, keys: keys{c.Prefix()}}
 	answer, err := l.get(ctx, l.keys.promises(), 0)
 	if err != nil || len(answer.Kvs) == 0 {
 		return pageservice.Promises{}, err

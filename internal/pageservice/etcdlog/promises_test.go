@@ -2,6 +2,7 @@ package etcdlog
 
 import (
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +141,10 @@ func testDisagreement(s *site) {
 	if why := a.State().Conflict; !strings.Contains(why, `"b"`) || !strings.Contains(why, `"c"`) {
 		s.Error(why)
 	}
+	await(s, "its file is removed", func() bool {
+		files, err := os.ReadDir(a.snapshotDir())
+		return err == nil && len(files) == 0
+	})
 	if v := s.stored(); len(v.refs.Newest) > 0 {
 		s.Errorf("%+v", v.refs)
 	}

@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +20,7 @@ import (
 
 // look is what the leader does beside appending and marking: space in etcd, snapshots, and dropping what they make needless.
 func (l *leader) look() {
-	k := &lookout{leader: l}
+	k := &lookout{leader: l, waiting: map[int64]time.Time{}}
 	tick := time.NewTicker(l.o.Period)
 	defer tick.Stop()
 	for {
@@ -41,8 +45,7 @@ type lookout struct {
 	refused int // how many in a row were asked for a snapshot and have not taken one
 	turn    int // whose turn it is
 
-	waiting   int64 // revision of the proposal that waits
-	waitingAt time.Time
+	waiting map[int64]time.Time // since when proposals wait, by revision
 
 	refs      snapshots
 	refsSeen  int64 // -1: not known
@@ -165,9 +168,15 @@ func (k *lookout) verify(ctx context.Context) error {
 		if err != nil && !errors.Is(err, errToCome) && ctx.Err() == nil {
 			errs = append(errs, fmt.Errorf("snapshot %s: %w", kv.Key, err))
 		}
+		if err != nil && done {
+			err = k.removeRefused(p.Snapshot)
+			errs = append(errs, err)
+		}
 		if done { // unless the host has taken another one meanwhile
 			_, err = k.fenced(ctx, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision), clientv3.OpDelete(string(kv.Key)))
-			if !errors.Is(err, errFenced) {
+			if err == nil {
+				delete(k.waiting, kv.ModRevision)
+			} else if !errors.Is(err, errFenced) {
 				errs = append(errs, err)
 			}
 		}
@@ -175,15 +184,29 @@ func (k *lookout) verify(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// removeRefused removes the file of a snapshot that is none: hosts that disagree would fill the directory.
+func (k *lookout) removeRefused(r reference) error {
+	if !strings.HasPrefix(r.File, k.id+"-") || slices.ContainsFunc(k.refs.Newest, func(kept reference) bool { return kept.File == r.File }) {
+		return nil
+	}
+	err := os.Remove(filepath.Join(k.snapshotDir(), r.File))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 // proposalTerms is for how many lease times a snapshot waits for other hosts' states, or to be readable.
 const proposalTerms = 3
 
 // waited reports whether a proposal has waited for long enough.
 func (k *lookout) waited(kv *mvccpb.KeyValue) bool {
-	if k.waiting != kv.ModRevision {
-		k.waiting, k.waitingAt = kv.ModRevision, time.Now()
+	since, waits := k.waiting[kv.ModRevision]
+	if !waits {
+		since = time.Now()
+		k.waiting[kv.ModRevision] = since
 	}
-	return time.Since(k.waitingAt) > proposalTerms*k.cluster.LeaseTTL()
+	return time.Since(since) > proposalTerms*k.cluster.LeaseTTL()
 }
 
 // errToCome: other hosts have not got to where a snapshot was taken.
