@@ -12,7 +12,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/doctor"
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/advise/model"
+	"github.com/kv3fs/kv3fs/internal/cluster"
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
 
 type doctorCmd struct {
@@ -28,6 +30,9 @@ type doctorCmd struct {
 
 	GPUMemoryUtilization float64 `name:"gpu-memory-utilization" placeholder:"SHARE" range:"0.01..1" help:"LMCache with GDS: vLLM's flag of that name, to compare the GPUs' memory with. Default: as --engine-config says, or vLLM's 0.92."`
 
+	PagesStore pagesStore `placeholder:"STORE" help:"Also examine the etcd in which many hosts have their page index, as --pages-store of serve names it: its members, known faults of their versions, and its room. Nothing is written to it."`
+	Etcd       etcdFlags  `embed:"" prefix:"pages-"`
+
 	Fix         bool `help:"Remove what dead daemons and clients left in /dev/shm. Nothing else is changed."`
 	NoBandwidth bool `help:"Do not measure the disk. The measurement takes two seconds and meanwhile occupies 1 GiB, or a tenth of the free space if that is less."`
 	JSON        bool `name:"json" help:"Print the report as JSON instead of a table."`
@@ -40,6 +45,7 @@ func (*doctorCmd) Help() string {
   kv3fs doctor                                           # this host and the daemon on it
   kv3fs doctor --engine vllm --tp 8                      # also what vLLM needs
   kv3fs doctor --engine lmcache --engine-config lmc.yaml # also the engine's own file
+  kv3fs doctor --pages-store etcd://e1:2379,e2:2379/kv3fs # also the etcd that hosts share
 
 Run it where the engine runs, in its container and as its user: the doctor sees the
 limits, rights and /dev/shm of its own process. It changes nothing without --fix.
@@ -50,6 +56,9 @@ command line is wrong, 130 if interrupted.`
 
 // Validate reports invalid flags.
 func (c *doctorCmd) Validate() error {
+	if c.Etcd != (etcdFlags{}) && (c.PagesStore == "" || c.PagesStore == httpserver.Embedded) {
+		return fmt.Errorf("--pages-store-ca, --pages-store-cert, --pages-store-key, --pages-store-user and --pages-store-password-file need --pages-store etcd://HOST:PORT,.../PREFIX")
+	}
 	if c.Engine == "" {
 		if c.GPUMemoryUtilization != 0 || c.EngineConfig != "" || c.Model != "" || c.BlockTokens != 0 || c.TP != 0 || c.ExtraPools != 0 {
 			return fmt.Errorf("--engine-config, --model, --block-tokens, --tp, --extra-pools and --gpu-memory-utilization need --engine, one of %s", strings.Join(engineconfig.Names(), ", "))
@@ -74,6 +83,18 @@ func (c *doctorCmd) params() (p engineconfig.Params, err error) {
 	return p, err
 }
 
+// etcd returns the one to be examined; nil: none.
+func (c *doctorCmd) etcd() (*cluster.Config, error) {
+	if c.PagesStore == "" || c.PagesStore == httpserver.Embedded {
+		return nil, nil
+	}
+	config, err := cluster.ParseStore(string(c.PagesStore))
+	if err != nil {
+		return nil, bad("pages-store", "%v", err)
+	}
+	return &config, c.Etcd.trustEtcd("pages-", &config)
+}
+
 // Run examines the host.
 func (c *doctorCmd) Run(ctx context.Context, out io.Writer) error {
 	self, err := os.Executable()
@@ -84,10 +105,14 @@ func (c *doctorCmd) Run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	etcd, err := c.etcd()
+	if err != nil {
+		return err
+	}
 	report := doctor.Run(ctx, doctor.Options{
 		Mount: c.Mount, Data: c.Data,
 		Engine: c.Engine, ConfigFile: c.EngineConfig, Params: params, GPUMemoryUtilization: c.GPUMemoryUtilization,
-		Fix: c.Fix, NoBandwidth: c.NoBandwidth,
+		Etcd: etcd, Fix: c.Fix, NoBandwidth: c.NoBandwidth,
 		Host: host.Local(), Probe: []string{self, "probe"},
 	})
 	if c.JSON {

@@ -17,6 +17,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/advise/doctor"
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/test/etcd"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -212,5 +213,45 @@ func TestDoctorUsage(t *testing.T) {
 		if status := run(append([]string{"doctor"}, args...), &out, &errs); status != exitUsage || errs.Len() == 0 || strings.Contains(out.String(), "kernel") {
 			t.Errorf("%q: %d, %s", args, status, errs.String())
 		}
+	}
+}
+
+// The doctor examines the etcd that hosts share, with certificates and a user, and says which member is gone.
+func TestDoctorEtcd(t *testing.T) {
+	bin := binary(t)
+	members := etcd.Start(t, etcd.Options{TLS: true, Password: "root's"})
+	members.AddUser("kv3fs", "a word", "/kv3fs/s")
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("a word\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := members.Files()
+	args := []string{
+		"--pages-store", "etcd://" + strings.Join(members.Endpoints(), ",") + "/kv3fs/s", "--pages-store-ca", f.CA, "--pages-store-cert", f.Cert, "--pages-store-key", f.Key,
+		"--pages-store-user", "kv3fs", "--pages-store-password-file", password,
+	}
+	// Members may elect a leader meanwhile, and take long to answer on a busy machine.
+	await := func(id, says string) {
+		t.Helper()
+		for deadline := time.Now().Add(clusterPatience); ; {
+			r, _ := runDoctor(t, bin, args...)
+			for _, f := range r.Findings {
+				if f.ID == id && strings.Contains(f.Found, says) {
+					return
+				}
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("no finding %s with %q: %+v", id, says, r.Findings)
+			}
+		}
+	}
+	await("etcd", "all 3 members answer")
+	await("etcd.version", "etcd 3.")
+	await("etcd.space", "of data")
+	follower := (members.Leader() + 1) % 3
+	members.Kill(follower)
+	await("etcd", "2 of 3 members answer; "+members.Endpoints()[follower])
+	if out, err := exec.Command(bin, "doctor", "--pages-store-ca", f.CA).CombinedOutput(); err == nil || !strings.Contains(string(out), "need --pages-store etcd://") {
+		t.Errorf("certificates without a store: %v %s", err, out)
 	}
 }

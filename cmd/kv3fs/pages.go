@@ -48,13 +48,9 @@ type pagesFlags struct {
 
 	Host []string `placeholder:"NAME" help:"Further names of this host: without a token, a request that changes something and is for an unknown name gets 403, because a web page may have sent it. Known are addresses, localhost, the host's name and those that the service listens on."`
 
-	Store             pagesStore `default:"embedded" placeholder:"STORE" help:"Where the page index is kept. embedded: in a file of this host. etcd://HOST:PORT,HOST:PORT/PREFIX: in etcd, for all hosts that share the data directory: each answers its engines, by asking the host that leads. docs/pages.md"`
-	StoreCA           givenPath  `name:"store-ca" placeholder:"FILE" help:"Certificate of the authority that etcd's certificates are signed by; it turns TLS to etcd on."`
-	StoreCert         givenPath  `placeholder:"FILE" help:"Certificate of this client for etcd, if it wants one; with store-key."`
-	StoreKey          givenPath  `placeholder:"FILE" help:"Key of that certificate."`
-	StoreUser         string     `placeholder:"NAME" help:"User of etcd."`
-	StorePasswordFile givenPath  `placeholder:"FILE" help:"File with that user's password."`
-	StartOver         bool       `env:"-" yaml:"-" help:"Let the page index of this store be the one in use, whatever it has lost or another one has handed out: all keys are forgotten. For an etcd that was emptied, or restored from an old backup, and for moving the index, from etcd to this host or from one etcd prefix to another. Stop the kv3fs of all hosts, and give it to one, once."`
+	Store pagesStore `default:"embedded" placeholder:"STORE" help:"Where the page index is kept. embedded: in a file of this host. etcd://HOST:PORT,HOST:PORT/PREFIX: in etcd, for all hosts that share the data directory: each answers its engines, by asking the host that leads. docs/pages.md"`
+	etcdFlags
+	StartOver bool `env:"-" yaml:"-" help:"Let the page index of this store be the one in use, whatever it has lost or another one has handed out: all keys are forgotten. For an etcd that was emptied, or restored from an old backup, and for moving the index, from etcd to this host or from one etcd prefix to another. Stop the kv3fs of all hosts, and give it to one, once."`
 
 	PeerListen    string    `placeholder:"HOST:PORT" help:"Where the kv3fs of other hosts reach this one, if the store is etcd. Engines do not use it."`
 	PeerAddress   string    `placeholder:"HOST:PORT" help:"By which address other hosts reach it, if not by that of peer-listen, such as that of a pod."`

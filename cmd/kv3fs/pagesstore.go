@@ -27,6 +27,15 @@ func (s *pagesStore) UnmarshalText(text []byte) error {
 	return err
 }
 
+// etcdFlags say how a host and etcd know each other.
+type etcdFlags struct {
+	StoreCA           givenPath `name:"store-ca" placeholder:"FILE" help:"Certificate of the authority that etcd's certificates are signed by; it turns TLS to etcd on."`
+	StoreCert         givenPath `placeholder:"FILE" help:"Certificate of this client for etcd, if it wants one; with store-key."`
+	StoreKey          givenPath `placeholder:"FILE" help:"Key of that certificate."`
+	StoreUser         string    `placeholder:"NAME" help:"User of etcd."`
+	StorePasswordFile givenPath `placeholder:"FILE" help:"File with that user's password."`
+}
+
 // cluster returns how hosts agree on the page index; nil: they do not.
 func (f *pagesFlags) cluster(prefix string) (*daemon.PagesCluster, error) {
 	if f.Store == httpserver.Embedded {
@@ -51,8 +60,8 @@ func (f *pagesFlags) cluster(prefix string) (*daemon.PagesCluster, error) {
 	return c, f.trustPeers(prefix, c)
 }
 
-// trustEtcd fills in how this host and etcd know each other.
-func (f *pagesFlags) trustEtcd(prefix string, c *cluster.Config) error {
+// trustEtcd fills that in.
+func (f *etcdFlags) trustEtcd(prefix string, c *cluster.Config) error {
 	if (f.StoreCert == "") != (f.StoreKey == "") {
 		return bad(prefix+"store-cert", "needs --%sstore-key, and that needs it", prefix)
 	}

@@ -27,6 +27,7 @@ type Member struct {
 	Err      error // why it says nothing; then the rest is zero
 	Version  string
 	Leader   bool // of etcd's members
+	Learner  bool // it has no vote, and answers nothing but this
 
 	// A member takes no write once its database plus the write is larger than the quota. What was deleted and
 	// compacted leaves room inside of the database, which etcd fills before it grows: without etcdctl defrag, DatabaseBytes never shrinks.
@@ -59,6 +60,7 @@ func (c *Cluster) ask(ctx context.Context, m *member) Member {
 		return is
 	}
 	is.Version, is.Leader = s.Version, s.Leader != 0 && s.Leader == s.Header.MemberId
+	is.Learner = s.IsLearner
 	is.DatabaseBytes, is.InUseBytes, is.QuotaBytes = s.DbSize, s.DbSizeInUse, s.DbSizeQuota
 	for _, e := range s.Errors {
 		is.NoSpace = is.NoSpace || strings.Contains(e, pb.AlarmType_NOSPACE.String())

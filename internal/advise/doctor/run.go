@@ -9,6 +9,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
 	"github.com/kv3fs/kv3fs/internal/advise/model"
+	"github.com/kv3fs/kv3fs/internal/cluster"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
@@ -24,6 +25,9 @@ type Options struct {
 	Params     engineconfig.Params // describes the deployment if there is no configuration
 	// GPUMemoryUtilization is vLLM's share of each GPU's memory; 0: as the configuration says.
 	GPUMemoryUtilization float64
+
+	// Etcd is that of a page service that many hosts share; nil: none is examined.
+	Etcd *cluster.Config
 
 	Fix         bool // remove leftovers
 	NoBandwidth bool // do not measure the disk
@@ -77,6 +81,9 @@ func Run(ctx context.Context, o Options) *Report {
 	}
 	if o.Engine == "" || e.need.PageService != "" {
 		add(checkService(ctx, e.need.PageService, o.Engine))
+	}
+	if o.Etcd != nil {
+		add(checkEtcd(ctx, *o.Etcd)...)
 	}
 	if e.need.HashSeed {
 		add(checkHashSeed(ctx, &o))
