@@ -16,6 +16,9 @@ import (
 //     waited for.
 //  2. Both stores delete.
 //  3. Loads from far that began before that keep nothing of these blocks.
+//
+// What may still be near after an error is queued again, as far as it was: else it would stay near alone, and
+// no Flush would say so.
 func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	if err := s.group.Enter(); err != nil {
 		return err
@@ -26,12 +29,16 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	}
 	inner, cancel := s.group.With(ctx)
 	defer cancel()
-	moving := append(s.stopKeeping(keys), s.stopSending(keys)...)
-	defer s.keepAgain(keys)
-	if err := s.await(inner, moving); err != nil {
+	s.partials.drop(keys...)
+	moving := s.stopKeeping(keys)
+	taken, sending := s.stopSending(keys)
+	isNear := true // perhaps
+	defer func() { s.keepAgain(keys, taken, isNear) }()
+	if err := s.await(inner, append(moving, sending...)); err != nil {
 		return s.group.Explain(err)
 	}
 	err := named(s.nearName, s.near.Delete(inner, keys))
+	isNear = err != nil
 	if away := s.health.err(); away != nil {
 		return errors.Join(err, fmt.Errorf("kvstore: blocks are not deleted in %s: %w", s.farName, away))
 	}
@@ -61,31 +68,49 @@ func (s *Store) stopKeeping(keys []kv.Key) (moving []<-chan struct{}) {
 	return moving
 }
 
-// keepAgain ends what stopKeeping has begun.
-func (s *Store) keepAgain(keys []kv.Key) {
+// keepAgain ends what stopKeeping has begun. Of what stopSending has taken it queues again what may be near, when the last
+// Delete of the block ends.
+func (s *Store) keepAgain(keys, taken []kv.Key, isNear bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if isNear {
+		for _, key := range taken {
+			s.owed[key] = true
+		}
+	} else {
+		for _, key := range keys {
+			delete(s.owed, key)
+		}
+	}
 	for r := range s.reading {
 		for _, key := range keys {
 			r.forgotten[key] = true
 		}
 	}
 	for _, key := range keys {
-		if s.deleting[key]--; s.deleting[key] == 0 {
-			delete(s.deleting, key)
+		if s.deleting[key]--; s.deleting[key] > 0 {
+			continue
+		}
+		delete(s.deleting, key)
+		if s.owed[key] {
+			delete(s.owed, key)
+			s.unsent.putBack(key) // before another Delete can begin
 		}
 	}
 }
 
-// stopSending takes these blocks out of the queue, and returns events to wait for.
-func (s *Store) stopSending(keys []kv.Key) (moving []<-chan struct{}) {
+// stopSending takes these blocks out of the queue. It returns those that were in it, and events to wait for.
+func (s *Store) stopSending(keys []kv.Key) (taken []kv.Key, moving []<-chan struct{}) {
 	u := s.unsent
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, key := range keys {
 		p := u.all[key]
+		if p == nil {
+			continue
+		}
+		taken = append(taken, key)
 		switch {
-		case p == nil:
 		case p.sending:
 			p.deleted = true
 			delete(u.all, key) // a Save from now on queues another
@@ -94,7 +119,8 @@ func (s *Store) stopSending(keys []kv.Key) (moving []<-chan struct{}) {
 			u.leave(p)
 		}
 	}
-	return moving
+	u.compact()
+	return taken, moving
 }
 
 // await waits for events, each for at most the timeout.

@@ -12,7 +12,7 @@
 //
 // The far store may be slow, full, failing or hung. While it does not answer, nobody but one
 // goroutine asks it: lookups answer from the near store, and loads that it cannot serve fail
-// at once. A damaged block of the near store is loaded from the far one.
+// at once. While it takes no blocks, one at a time is tried. A damaged block of the near store is loaded from the far one.
 //
 // What is in which goroutine: senders move blocks from near to far, keepers write near what
 // loads brought from far, the filler reads from far what loads brought only in part, and

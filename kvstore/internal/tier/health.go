@@ -2,7 +2,6 @@ package tier
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,8 +10,9 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// health knows whether the far store answers. A call that timed out says that it does not;
-// from then on nobody waits for it, until a lookup of the watch has succeeded.
+// health knows whether the far store answers. A call that timed out, or was not connected, says that it does not;
+// from then on nobody waits for it, until the watch has succeeded. Names may be there while bytes are not, so it does
+// not only look something up, but also reads what was read before, or could not be.
 type health struct {
 	far    kv.Store
 	name   string
@@ -22,6 +22,16 @@ type health struct {
 	why     error         // nil while it answers
 	changed chan struct{} // closed and replaced when it stops and begins to answer
 	failing bool          // lookups fail, and the log says so
+
+	good, hung piece // that were read last, and that a Load has waited for in vain, if any since it answers
+	proofs     int   // attempts to read since then
+}
+
+// piece is a shard of a block.
+type piece struct {
+	key   kv.Key
+	index int
+	is    bool
 }
 
 // askAgain is how often a store that did not answer is asked.
@@ -47,7 +57,7 @@ func (h *health) change() <-chan struct{} {
 
 // note looks at the error of a call.
 func (h *health) note(err error) {
-	if !errors.Is(err, kv.ErrTimeout) {
+	if !kv.IsAway(err) {
 		return
 	}
 	h.mu.Lock()
@@ -56,6 +66,42 @@ func (h *health) note(err error) {
 		h.set(fmt.Errorf("%w: %s is not asked until it answers again", kv.ErrTimeout, h.name))
 		h.logger.Warn("far store does not answer; only blocks that are near are found", "store", h.name, "err", err)
 	}
+}
+
+// noteLoad looks at how the load of a shard has ended.
+func (h *health) noteLoad(shard kv.Shard, err error) {
+	h.note(err)
+	if err != nil && !kv.IsAway(err) {
+		return
+	}
+	this := piece{shard.Key, shard.Index, true}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err == nil:
+		h.good = this
+	case !h.hung.is:
+		h.hung, h.proofs = this, 0
+	}
+}
+
+// proven reports whether bytes can be read, as far as there is something to read. It reads what could not be read, and
+// in turn with that what could be: one of them may be gone, or hang alone.
+func (h *health) proven(ctx context.Context) bool {
+	h.mu.Lock()
+	p := h.hung
+	if h.proofs++; h.good.is && (!p.is || h.proofs%2 == 0) {
+		p = h.good
+	}
+	h.mu.Unlock()
+	if !p.is {
+		return true
+	}
+	t, err := h.far.Load(ctx, []kv.Shard{{Key: p.key, Index: p.index, Buf: make([]byte, h.far.Layout().ShardBytes)}})
+	if err == nil {
+		err = outcome(t)
+	}
+	return ctx.Err() == nil && !kv.IsAway(err)
 }
 
 // lookedUp notes how a lookup has ended, so that the log has the first of many that fail.
@@ -95,9 +141,10 @@ func (h *health) watch(ctx context.Context) {
 			pause.Stop()
 			return
 		}
-		if h.far.Lookup(ctx, make([]kv.Key, 1), make([]bool, 1)) == nil {
+		if h.far.Lookup(ctx, make([]kv.Key, 1), make([]bool, 1)) == nil && h.proven(ctx) {
 			h.mu.Lock()
 			h.set(nil)
+			h.hung = piece{}
 			h.mu.Unlock()
 			h.logger.Info("far store answers again", "store", h.name)
 		}

@@ -30,7 +30,10 @@ const (
 	storing                    // the near store is storing it
 )
 
-const keepers = 2
+const (
+	keepers     = 2
+	searchEvery = 100 * time.Millisecond // for idle keeps: each shard that finds no memory would search all
+)
 
 // keep takes a copy of a shard that came from far. When all of a block have come, the near
 // store gets it. What finds no memory is wanted, so that the filler reads it later.
@@ -44,7 +47,10 @@ func (s *Store) keep(r *reading, shard kv.Shard, version uint64) {
 	if k == nil {
 		buf, _ := s.memory.try()
 		if buf == nil {
-			s.dropIdleLocked()
+			if time.Since(s.searched) > searchEvery {
+				s.searched = time.Now()
+				s.dropIdleLocked()
+			}
 			if buf, _ = s.memory.try(); buf == nil {
 				s.wantLocked(shard.Key)
 				return
@@ -180,8 +186,12 @@ func (s *Store) want(key kv.Key) {
 }
 
 func (s *Store) wantLocked(key kv.Key) {
+	if _, is := s.isWanted[key]; is {
+		return
+	}
 	select {
 	case s.wanted <- key:
+		s.isWanted[key] = struct{}{}
 	default:
 	}
 }
@@ -191,6 +201,9 @@ func (s *Store) filler() {
 	for {
 		select {
 		case key := <-s.wanted:
+			s.mu.Lock()
+			delete(s.isWanted, key)
+			s.mu.Unlock()
 			s.fill(key)
 		case <-s.ctx.Done():
 			return

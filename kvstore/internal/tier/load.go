@@ -120,8 +120,10 @@ func (l *loading) afterNear(failed []int, why map[int]error, given map[kv.Key]ui
 			plain = append(plain, i)
 		}
 	}
+	patience, cancel := context.WithTimeout(l.Context(), l.s.o.Timeout) // of all, for memory
+	defer cancel()
 	for key, which := range parts {
-		l.rest(key, given[key], which, why)
+		l.rest(patience, key, given[key], which, why)
 	}
 	if len(plain) > 0 {
 		l.fromFar(plain, why)
@@ -145,12 +147,12 @@ func (l *loading) fromFar(which []int, why map[int]error) {
 	}
 	for n, err := range t.All() {
 		i := which[n]
+		shard := l.Shard(i)
+		s.health.noteLoad(shard, err)
 		if err != nil {
-			s.health.note(err)
 			l.Settle(i, l.worse(why[i], err))
 			continue
 		}
-		shard := l.Shard(i)
 		s.passed.Add(int64(len(shard.Buf)))
 		s.healed(why[i])
 		s.keep(r, shard, t.Version(n))
@@ -178,7 +180,7 @@ func (s *Store) healed(why error) {
 // rest loads the rest of a block of which the near store has given a part before it failed.
 // The whole block is read from far to see whether it is the same: versions of the near store
 // are digests of the content.
-func (l *loading) rest(key kv.Key, version uint64, which []int, why map[int]error) {
+func (l *loading) rest(patience context.Context, key kv.Key, version uint64, which []int, why map[int]error) {
 	s := l.s
 	fail := func(err error) {
 		if errors.Is(err, kv.ErrAbandoned) { // it is the memory here that is in use, not the caller's
@@ -192,8 +194,6 @@ func (l *loading) rest(key kv.Key, version uint64, which []int, why map[int]erro
 		fail(err)
 		return
 	}
-	patience, cancel := context.WithTimeout(l.Context(), s.o.Timeout)
-	defer cancel()
 	buf, err := s.memory.take(patience, s.dropIdle)
 	if err != nil {
 		if patience.Err() != nil && l.Ended() == nil {
@@ -241,11 +241,12 @@ func (s *Store) wholeOf(key kv.Key, buf []byte) []kv.Shard {
 
 // readWhole loads a block from far.
 func (s *Store) readWhole(ctx context.Context, key kv.Key, buf []byte) error {
-	t, err := s.far.Load(ctx, s.wholeOf(key, buf))
+	shards := s.wholeOf(key, buf)
+	t, err := s.far.Load(ctx, shards)
 	if err == nil {
 		err = outcome(t)
 	}
-	s.health.note(err)
+	s.health.noteLoad(shards[0], err)
 	return err
 }
 

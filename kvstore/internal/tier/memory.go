@@ -3,29 +3,37 @@ package tier
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// memory is a bounded number of buffers for a block each. They are made when they are first
-// needed. One that a storage may still use is not used again, and stays allocated.
+// memory is a bounded number of buffers of one size. They are made when they are first needed. One that a
+// storage may still use is not used again. Whoever uses it has it in hand, so when the collector finds that nobody
+// has, its place is free for a new one.
 type memory struct {
-	blockBytes int64
-	blocks     int
+	bytes   int64 // of each
+	buffers int
+	allLost func() // called when a storage may still use all of them; it must not wait
 
 	mu       sync.Mutex
 	free     [][]byte
 	made     int
-	lost     [][]byte
+	lost     int
 	returned chan struct{} // closed and replaced when one comes back
+}
+
+func newMemory(bytes int64, buffers int, allLost func()) *memory {
+	return &memory{bytes: bytes, buffers: buffers, allLost: allLost, returned: make(chan struct{})}
 }
 
 const fewestBlocks = 4
 
-func newMemory(blockBytes, sizeBytes int64) *memory {
-	return &memory{blockBytes: blockBytes, blocks: int(max(fewestBlocks, min(sizeBytes/blockBytes, 1<<16))), returned: make(chan struct{})}
+// blocksIn returns how many buffers for a block fit into memory of a size.
+func blocksIn(sizeBytes, blockBytes int64) int {
+	return int(max(fewestBlocks, min(sizeBytes/blockBytes, 1<<16)))
 }
 
 // try returns a buffer, nil if none is free, and then a channel that says when to try again.
@@ -37,15 +45,15 @@ func (m *memory) try() ([]byte, <-chan struct{}) {
 		m.free = m.free[:n-1]
 		return buf, nil
 	}
-	if m.made < m.blocks {
+	if m.made < m.buffers {
 		m.made++
-		return make([]byte, m.blockBytes), nil
+		return make([]byte, m.bytes), nil
 	}
 	return nil, m.returned
 }
 
 // errNoMemory means that a storage may still use all buffers.
-var errNoMemory = errors.New("kvstore: the far store did not answer so often that it may still use all memory for its blocks; close the store and open it again")
+var errNoMemory = errors.New("kvstore: a store did not answer so often that it may still use all memory for blocks between the two; some comes back when it has answered")
 
 // take waits for a buffer. Now and then it calls idle, which may give some back.
 func (m *memory) take(ctx context.Context, idle func()) ([]byte, error) {
@@ -55,7 +63,7 @@ func (m *memory) take(ctx context.Context, idle func()) ([]byte, error) {
 			return buf, nil
 		}
 		m.mu.Lock()
-		gone := len(m.lost) == m.blocks
+		gone := m.lost == m.buffers
 		m.mu.Unlock()
 		if gone {
 			return nil, errNoMemory
@@ -77,11 +85,29 @@ func (m *memory) take(ctx context.Context, idle func()) ([]byte, error) {
 func (m *memory) put(buf []byte, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if errors.Is(err, kv.ErrAbandoned) {
-		m.lost = append(m.lost, buf)
-	} else {
+	if !errors.Is(err, kv.ErrAbandoned) {
 		m.free = append(m.free, buf)
+		m.signal()
+		return
 	}
+	runtime.AddCleanup(&buf[0], (*memory).unused, m)
+	if m.lost++; m.lost == m.buffers {
+		m.allLost()
+	}
+	m.signal()
+}
+
+// unused is called when nobody uses a buffer any more that a storage might still have used.
+func (m *memory) unused() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lost--
+	m.made--
+	m.signal()
+}
+
+// signal wakes all that wait. The lock is held.
+func (m *memory) signal() {
 	close(m.returned)
 	m.returned = make(chan struct{})
 }

@@ -12,8 +12,8 @@ type Options struct {
 	WriteThrough bool
 
 	// WaitingBlocks is how many blocks may wait to be sent to the far store; 8192. Saves
-	// wait while there are more, unless the far store does not answer: then a block that
-	// finds no place stays near alone.
+	// wait while there are more, unless the far store fails or does not answer: then a block
+	// that finds no place stays near alone.
 	WaitingBlocks int
 
 	// FillBytes is the memory for blocks that come from far, until the near store has them;

@@ -11,7 +11,8 @@ import (
 // saving is a batch of Save.
 type saving struct {
 	*batch.Batch
-	s *Store
+	s        *Store
+	patience patience // with the queue
 }
 
 // Save is kv.Store's.
@@ -20,7 +21,7 @@ func (s *Store) Save(ctx context.Context, shards []kv.Shard) (*kv.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &saving{b, s}
+	d := &saving{Batch: b, s: s}
 	if s.o.WriteThrough {
 		s.group.Go(d.through)
 	} else {
@@ -90,19 +91,32 @@ func (d *saving) nearFirst() {
 		switch {
 		case p.left > 0:
 		case p.err == nil:
-			if p.whole || s.hasNear(p.key) {
+			if d.completes(p) {
 				s.send(d, p.key)
 			}
 			d.SettleAll(p.which, nil)
 		case p.whole && d.Ended() == nil && s.farMayTake(p.err):
 			direct = append(direct, p.which...)
 		default:
+			s.partials.drop(p.key)
 			d.SettleAll(p.which, named(s.nearName, p.err))
 		}
 	}
 	if len(direct) > 0 {
 		d.direct(direct)
 	}
+}
+
+// completes reports whether the near store has all of a block with this part, or had it before.
+func (d *saving) completes(p *blockPart) bool {
+	if p.whole {
+		return true
+	}
+	indexes := make([]int, len(p.which))
+	for n, i := range p.which {
+		indexes[n] = d.Shard(i).Index
+	}
+	return d.s.partials.saved(p.key, indexes) || d.s.hasNear(p.key)
 }
 
 // farMayTake reports whether a block that the near store has not taken can go to the far one.
@@ -136,7 +150,8 @@ func (d *saving) direct(which []int) {
 	}
 }
 
-// through saves to both stores. The far one decides.
+// through saves to both stores. The far one decides. A block that it has not taken may be near nevertheless,
+// where this host finds it: so it is sent later.
 func (d *saving) through() {
 	s := d.s
 	near, nearErr := s.near.Save(d.Context(), d.all())
@@ -148,22 +163,36 @@ func (d *saving) through() {
 		}
 	}
 	errs := make([]error, d.Len())
+	of := d.parts()
 	if nearErr == nil {
 		for i, err := range near.All() {
 			if errors.Is(err, kv.ErrAbandoned) {
 				errs[i] = named(s.nearName, err)
 			}
+			if p := of[i]; err != nil && p.err == nil {
+				p.err = err
+			}
 		}
 	}
+	refused := map[kv.Key]bool{}
+	settle := func(i int, err error) {
+		p := of[i]
+		refused[p.key] = refused[p.key] || err != nil && !errors.Is(err, kv.ErrConflict)
+		// Of a block that comes in several batches, another part may have been refused.
+		if p.left--; p.left == 0 && nearErr == nil && p.err == nil && d.completes(p) && (refused[p.key] || !p.whole) {
+			s.sendLater(p.key)
+		}
+		d.Settle(i, worst(errs[i], named(s.farName, err)))
+	}
 	if farErr != nil {
-		for i, err := range errs {
-			d.Settle(i, worst(err, named(s.farName, farErr)))
+		for i := range errs {
+			settle(i, farErr)
 		}
 		return
 	}
 	for i, err := range far.All() {
 		s.health.note(err)
-		d.Settle(i, worst(errs[i], named(s.farName, err)))
+		settle(i, err)
 	}
 }
 

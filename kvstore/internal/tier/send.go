@@ -12,45 +12,39 @@ const (
 	senders       = 2
 	sendAtOnce    = 32       // blocks of each, at most
 	sendBytesOnce = 16 << 20 // and bytes, about
-	mostLost      = 8        // buffers that a storage may still use; then nothing is sent any more
+	mostLost      = 16       // buffers that a storage may still use; then nothing is sent
 
 	retryAfter, retryMost = time.Second, 30 * time.Second
 )
 
+// sendAtOnce returns how many blocks a sender sends at once, at most.
+func (s *Store) sendAtOnce() int {
+	return int(min(sendAtOnce, max(1, sendBytesOnce/s.layout.BlockBytes)))
+}
+
 // sender is a goroutine that sends blocks to the far store.
 func (s *Store) sender() {
-	most := int(min(sendAtOnce, max(1, sendBytesOnce/s.layout.BlockBytes)))
-	var buf []byte
-	var lost [][]byte // kept: a storage may still use them
-	pause := retryAfter
 	for {
-		some, hurry, ok := s.nextUnsent(most)
+		some, ok := s.nextUnsent(s.sendAtOnce())
 		if !ok {
 			return
 		}
-		if buf == nil && len(lost) < mostLost {
-			buf = make([]byte, int64(most)*s.layout.BlockBytes)
+		a := &attempt{s: s}
+		buf, _ := s.outgoing.try()
+		a.send(some, buf)
+		if buf != nil {
+			s.outgoing.put(buf, a.abandoned)
 		}
-		failed, abandoned := s.sendSome(some, buf)
-		if abandoned {
-			lost = append(lost, buf)
-			buf = nil
-		}
-		if !failed {
-			pause = retryAfter
-			continue
-		}
-		s.pause(pause, hurry)
-		pause = min(2*pause, retryMost)
+		s.unsent.tried(a.sent, a.err)
 	}
 }
 
 // nextUnsent waits for blocks to send, and for the far store to answer.
-func (s *Store) nextUnsent(most int) (some []*parcel, hurry int, ok bool) {
+func (s *Store) nextUnsent(most int) (some []*parcel, ok bool) {
 	u := s.unsent
 	for {
-		healthy := s.health.change()
-		away := s.health.err()
+		healthy, away := s.health.change(), s.health.err()
+		wait := time.Duration(-1)
 		u.mu.Lock()
 		if u.ended && away != nil {
 			for _, p := range u.queue {
@@ -62,96 +56,77 @@ func (s *Store) nextUnsent(most int) (some []*parcel, hurry int, ok bool) {
 			u.queue = nil
 		}
 		if away == nil {
-			for len(u.queue) > 0 && len(some) < most {
-				p := u.queue[0]
-				u.queue = u.queue[1:]
-				if !p.left { // deleted
-					p.sending = true
-					some = append(some, p)
-				}
-			}
+			some, wait = u.take(most)
 		}
 		ended, changed := u.ended && len(u.queue) == 0, u.changed
-		hurry = u.hurry
 		u.mu.Unlock()
 		switch {
 		case len(some) > 0:
-			return some, hurry, true
+			return some, true
 		case ended:
-			return nil, 0, false
+			return nil, false
+		}
+		var again <-chan time.Time
+		if wait >= 0 {
+			again = time.After(wait)
 		}
 		select {
+		case <-again:
 		case <-changed:
 		case <-healthy:
 		case <-s.ctx.Done():
-			return nil, 0, false
+			return nil, false
 		}
 	}
 }
 
-// pause waits before what has failed is tried again. A Flush since the before-th, and Close,
-// end it.
-func (s *Store) pause(d time.Duration, before int) {
-	u := s.unsent
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	u.mu.Lock()
-	for u.hurry == before && !u.ended {
-		changed := u.changed
-		u.mu.Unlock()
-		select {
-		case <-changed:
-			u.mu.Lock()
-			continue
-		case <-timer.C:
-		case <-s.ctx.Done():
-		}
-		return
-	}
-	u.mu.Unlock()
+// attempt is one to send some blocks.
+type attempt struct {
+	s         *Store
+	sent      bool  // one at least
+	err       error // why the far store has not taken another
+	abandoned error // a storage may still use the memory
 }
 
-// sendSome sends blocks that the far store does not have. It reports whether some are to be
-// tried again, and whether the memory may still be in use.
-func (s *Store) sendSome(some []*parcel, buf []byte) (failed, abandoned bool) {
-	retry := func(p *parcel, err error) {
-		s.health.note(err)
-		failed = s.failed(p, named(s.farName, err)) || failed
-	}
+// send sends blocks that the far store does not have.
+func (a *attempt) send(some []*parcel, buf []byte) {
+	s := a.s
 	keys := make([]kv.Key, len(some))
 	for i, p := range some {
 		keys[i] = p.key
 	}
 	found := make([]bool, len(keys))
 	if err := s.far.Lookup(s.ctx, keys, found); err != nil {
-		for _, p := range some {
-			retry(p, err)
+		if s.ctx.Err() != nil || errors.Is(err, kv.ErrClosed) || kv.IsAway(err) {
+			a.refused(err, some...)
+			return
 		}
-		return failed, false
+		clear(found) // one that cannot be looked up is not to keep the others; saving what is there changes nothing
 	}
 	var rest []*parcel
 	for i, p := range some {
 		if found[i] {
-			s.sent(p)
+			a.arrived(p)
 		} else {
 			rest = append(rest, p)
 		}
 	}
 	if len(rest) == 0 {
-		return failed, false
+		return
 	}
 	if buf == nil {
+		a.err = errNoMemory
 		for _, p := range rest {
-			retry(p, errNoMemory)
+			s.failed(p, a.err)
 		}
-		return failed, false
+		return
 	}
-	ready, abandoned := s.readBack(rest, buf)
-	if abandoned || len(ready) == 0 {
+	ready := a.readBack(rest, buf)
+	if a.abandoned != nil || len(ready) == 0 {
 		for _, p := range ready {
-			retry(p, fmt.Errorf("%w: %s did not let go of the memory", kv.ErrTimeout, s.nearName))
+			s.failed(p, fmt.Errorf("%w: %s did not let go of the memory", kv.ErrTimeout, s.nearName))
 		}
-		return failed, abandoned
+		return
 	}
 	var shards []kv.Shard
 	for _, r := range ready {
@@ -159,30 +134,33 @@ func (s *Store) sendSome(some []*parcel, buf []byte) (failed, abandoned bool) {
 	}
 	t, err := s.far.Save(s.ctx, shards)
 	if err != nil {
-		for _, p := range ready {
-			retry(p, err)
-		}
-		return failed, false
+		a.refused(err, ready...)
+		return
 	}
-	errs := make([]error, len(ready))
+	errs := s.byBlock(t, len(ready))
+	for b, p := range ready {
+		switch {
+		case errs[b] == nil:
+			a.arrived(p)
+		case errors.Is(errs[b], kv.ErrConflict):
+			s.giveUp(p, named(s.farName, errs[b]))
+		default:
+			a.refused(errs[b], p)
+		}
+	}
+}
+
+// byBlock waits for a task of whole blocks and returns the worst error of each: that a buffer may still be
+// in use.
+func (s *Store) byBlock(t *kv.Task, blocks int) []error {
+	errs := make([]error, blocks)
 	for i, err := range t.All() {
 		b := i / s.layout.Shards()
 		if err != nil && (errs[b] == nil || errors.Is(err, kv.ErrAbandoned)) {
 			errs[b] = err
 		}
 	}
-	for b, p := range ready {
-		abandoned = abandoned || errors.Is(errs[b], kv.ErrAbandoned)
-		switch {
-		case errs[b] == nil:
-			s.sent(p)
-		case errors.Is(errs[b], kv.ErrConflict):
-			s.giveUp(p, named(s.farName, errs[b]))
-		default:
-			retry(p, errs[b])
-		}
-	}
-	return failed, abandoned
+	return errs
 }
 
 // place returns where in buf a parcel is.
@@ -195,41 +173,60 @@ func (s *Store) place(buf []byte, of []*parcel, p *parcel) []byte {
 	return nil // p is one of them
 }
 
-// readBack reads blocks from the near store and returns those that it still has.
-func (s *Store) readBack(some []*parcel, buf []byte) (ready []*parcel, abandoned bool) {
+// readBack reads blocks from the near store and returns those that it could read. It gives up those that are
+// not there any more; others are tried again.
+func (a *attempt) readBack(some []*parcel, buf []byte) (ready []*parcel) {
+	s := a.s
 	var shards []kv.Shard
 	for _, p := range some {
 		shards = append(shards, s.wholeOf(p.key, s.place(buf, some, p))...)
 	}
 	t, err := s.near.Load(s.ctx, shards)
-	errs := make([]error, len(some))
-	for i := range errs {
-		errs[i] = err
-	}
-	if err == nil {
-		for i, err := range t.All() {
-			b := i / s.layout.Shards()
-			if err != nil && (errs[b] == nil || errors.Is(err, kv.ErrAbandoned)) {
-				errs[b] = err
-			}
+	if err != nil {
+		for _, p := range some {
+			s.failed(p, named(s.nearName, err))
 		}
+		return nil
 	}
+	errs := s.byBlock(t, len(some))
 	for b, p := range some {
-		abandoned = abandoned || errors.Is(errs[b], kv.ErrAbandoned)
-		if errs[b] != nil {
-			s.giveUp(p, fmt.Errorf("%s does not have it any more: %w", s.nearName, errs[b]))
-		} else {
+		switch err := errs[b]; {
+		case err == nil:
 			ready = append(ready, p)
+		case errors.Is(err, kv.ErrMiss):
+			s.giveUp(p, fmt.Errorf("%s does not have it any more: %w", s.nearName, err))
+		default:
+			if errors.Is(err, kv.ErrAbandoned) {
+				a.abandoned = err
+			}
+			s.failed(p, named(s.nearName, err))
 		}
 	}
-	return ready, abandoned
+	return ready
 }
 
-// sent says that the far store has a block.
-func (s *Store) sent(p *parcel) {
-	s.unsent.mu.Lock()
-	defer s.unsent.mu.Unlock()
-	s.unsent.leave(p)
+// arrived says that the far store has a block.
+func (a *attempt) arrived(p *parcel) {
+	a.sent = true
+	u := a.s.unsent
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.leave(p)
+}
+
+// refused says that the far store has not taken blocks.
+func (a *attempt) refused(err error, some ...*parcel) {
+	a.s.health.note(err)
+	err = named(a.s.farName, err)
+	if errors.Is(err, kv.ErrAbandoned) {
+		a.abandoned = err
+	}
+	if a.err == nil {
+		a.err = err
+	}
+	for _, p := range some {
+		a.s.failed(p, err)
+	}
 }
 
 // giveUp says that a block will not get far.
@@ -239,32 +236,31 @@ func (s *Store) giveUp(p *parcel, err error) {
 	if p.left {
 		return
 	}
-	if !p.deleted {
+	if !p.deleted && !p.unsure {
 		s.loseLocked(err)
 	}
 	s.unsent.leave(p)
 }
 
-// failed puts a block back into the queue, and reports whether it did. After Close has begun
-// it is given up.
-func (s *Store) failed(p *parcel, err error) bool {
+// failed puts a block back into the queue. After Close has begun it is given up.
+func (s *Store) failed(p *parcel, err error) {
 	u := s.unsent
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {
 	case p.left:
-		return false
+		return
 	case p.deleted:
 		u.leave(p)
-		return false
+		return
 	case u.ended:
 		s.loseLocked(err)
 		u.leave(p)
-		return false
+		return
 	}
 	p.sending, p.err = false, err
 	p.fails++
+	p.after = time.Now().Add(min(retryAfter<<min(p.fails-1, 10), retryMost))
 	u.queue = append(u.queue, p)
 	u.change()
-	return true
 }

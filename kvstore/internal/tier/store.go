@@ -7,6 +7,7 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/batch"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -30,7 +31,9 @@ type Store struct {
 	loads, saves *batch.Limit
 	health       *health
 	unsent       *unsent
-	memory       *memory
+	memory       *memory // for blocks from far
+	outgoing     *memory // for blocks to far, several in each
+	partials     partials
 	services     sync.WaitGroup // watch, keepers, filler
 	senders      sync.WaitGroup
 	ctx          context.Context // of these goroutines: it ends with Close
@@ -41,6 +44,9 @@ type Store struct {
 	keeps    map[kv.Key]*keep
 	ready    chan *keep            // whole, for the keepers
 	wanted   chan kv.Key           // for the filler
+	isWanted map[kv.Key]struct{}   // what is in wanted
+	searched time.Time             // when keeps were last searched for idle ones, for want of memory
+	owed     map[kv.Key]bool       // blocks that a Delete has taken from the queue and left near
 	reading  map[*reading]struct{} // loads from far that are under way
 	deleting map[kv.Key]int        // calls of Delete that are under way
 }
@@ -63,11 +69,17 @@ func New(near, far kv.Store, o Options) (*Store, error) {
 	s := &Store{
 		near: near, far: far, nearName: near.Stats().Store, farName: far.Stats().Store, layout: l, o: o,
 		loads: batch.LimitBatches(batchesAtOnce), saves: batch.LimitBatches(batchesAtOnce),
-		memory: newMemory(l.BlockBytes, o.FillBytes),
-		keeps:  map[kv.Key]*keep{}, reading: map[*reading]struct{}{}, deleting: map[kv.Key]int{},
+		isWanted: map[kv.Key]struct{}{}, owed: map[kv.Key]bool{}, partials: partials{patience: o.Timeout, shards: l.Shards()},
+		keeps: map[kv.Key]*keep{}, reading: map[*reading]struct{}{}, deleting: map[kv.Key]int{},
 		wanted: make(chan kv.Key, wantedAtOnce),
 	}
-	s.ready = make(chan *keep, s.memory.blocks)
+	s.memory = newMemory(l.BlockBytes, blocksIn(o.FillBytes, l.BlockBytes), func() {
+		o.Logger.Warn("calls have not returned so often that a store may still use all memory for blocks from far; nothing is kept near until some do", "near", s.nearName, "far", s.farName)
+	})
+	s.outgoing = newMemory(int64(s.sendAtOnce())*l.BlockBytes, senders+mostLost, func() {
+		o.Logger.Warn("calls have not returned so often that a store may still use all memory for blocks to far; nothing is sent until some do", "near", s.nearName, "far", s.farName)
+	})
+	s.ready = make(chan *keep, s.memory.buffers)
 	s.health = newHealth(far, s.farName, o.Logger)
 	s.unsent = newUnsent(o.WaitingBlocks)
 	s.group = batch.NewGroup(l, &s.count, o.Timeout)
@@ -134,7 +146,11 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[kv.Key, error] {
 			name string
 			kv.Store
 		}{{s.nearName, s.near}, {s.farName, s.far}} {
-			if err := s.group.Err(); err != nil {
+			err := s.group.Err()
+			if err == nil && of.Store == s.far {
+				err = s.health.err()
+			}
+			if err != nil {
 				yield(kv.Key{}, err)
 				return
 			}

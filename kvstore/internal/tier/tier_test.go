@@ -202,11 +202,17 @@ func damage(t *testing.T, dir string, shard []byte) {
 // While the far store hangs, what is near is found and loaded, saves succeed, the queue is
 // bounded, and Flush says what did not arrive. When it answers again, what waited arrives.
 func TestFarHangs(t *testing.T) {
+	for _, why := range []error{kv.ErrTimeout, syscall.ETIMEDOUT, syscall.ENOTCONN} {
+		t.Run(why.Error(), func(t *testing.T) { farHangs(t, why) })
+	}
+}
+
+func farHangs(t *testing.T, why error) {
 	const most = 8
 	h := hostOn(t, t.TempDir(), "a", tier.Options{WaitingBlocks: most})
 	h.save(keys(0, 4)...)
 	h.flush()
-	h.far.Set(hung()...)
+	h.far.Set(hung(why)...)
 	if n, err := h.LookupPrefix(h.bounded(), keys(0, 6)); n != 4 || err != nil {
 		t.Fatalf("%d are found, %v", n, err)
 	}
@@ -242,7 +248,7 @@ func TestFarHangs(t *testing.T) {
 // Close ends while the far store hangs, and says what did not get there.
 func TestCloseWhileFarHangs(t *testing.T) {
 	h := hostOn(t, t.TempDir(), "a", tier.Options{})
-	h.far.Set(hung()...)
+	h.far.Set(hung(kv.ErrTimeout)...)
 	h.save(keys(0, 5)...)
 	closed := make(chan error, 1)
 	go func() { closed <- h.Close() }()

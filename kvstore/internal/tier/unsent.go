@@ -15,14 +15,20 @@ type unsent struct {
 	most int
 
 	mu      sync.Mutex
-	queue   []*parcel
+	queue   []*parcel // also some that have left
 	all     map[kv.Key]*parcel
 	changed chan struct{} // closed and replaced when anything here changes
 	gone    int           // parcels that have left, ever
-	hurry   int           // calls of Flush, ever: what failed is tried again at once
+	flushes int           // calls of Flush that wait: all that waits is tried once, without a pause
 	ended   bool          // by Close
 	failed  int           // blocks that were given up, since the last report
 	why     error         // of the first of these
+
+	// While the far store fails, one parcel at a time is tried.
+	failing  error // of the last attempt, if that has sent nothing
+	trying   int   // attempts that are under way
+	lastTime time.Time
+	pause    time.Duration // after lastTime
 }
 
 // parcel is a block that is to be sent.
@@ -30,9 +36,11 @@ type parcel struct {
 	key     kv.Key
 	sending bool          // a sender has it
 	deleted bool          // the sender that has it is to try no more
+	unsure  bool          // a Delete of it has failed: if it is not near, that is no loss
 	left    bool          // it is sent, or given up
 	fails   int           // attempts that have failed
 	err     error         // of the last of these
+	after   time.Time     // it is not tried before
 	done    chan struct{} // closed when it has left
 }
 
@@ -52,6 +60,110 @@ func (u *unsent) change() {
 	u.changed = make(chan struct{})
 }
 
+// put queues a block that is not queued. The lock is held.
+func (u *unsent) put(p *parcel) {
+	p.done = make(chan struct{})
+	u.all[p.key] = p
+	u.queue = append(u.queue, p)
+	u.change()
+}
+
+// putBack queues a block again that a Delete has taken out, if it is not there by now.
+func (u *unsent) putBack(key kv.Key) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.all[key] == nil {
+		u.put(&parcel{key: key, unsure: true})
+	}
+}
+
+// compact removes what has left from the queue, once that is most of it. The lock is held.
+func (u *unsent) compact() {
+	if len(u.queue) <= 2*len(u.all)+64 {
+		return
+	}
+	kept := make([]*parcel, 0, len(u.all))
+	for _, p := range u.queue {
+		if !p.left {
+			kept = append(kept, p)
+		}
+	}
+	u.queue = kept
+}
+
+// take returns parcels to send now, at most so many, and begins an attempt if there are any; else how long to wait
+// for the next, below 0 if that needs a change. The lock is held.
+func (u *unsent) take(most int) (some []*parcel, wait time.Duration) {
+	wait = -1
+	now := time.Now()
+	waits := func(until time.Time) bool {
+		left := until.Sub(now)
+		if left <= 0 {
+			return false
+		}
+		if wait < 0 || left < wait {
+			wait = left
+		}
+		return true
+	}
+	alone := u.failing != nil && u.flushes == 0 && !u.ended
+	if alone && u.trying > 0 {
+		return nil, -1
+	}
+	if alone {
+		most = 1
+	}
+	kept := u.queue[:0]
+	for i, p := range u.queue {
+		if len(some) == most {
+			kept = append(kept, u.queue[i:]...)
+			break
+		}
+		switch {
+		case p.left: // deleted
+			continue
+		case waits(p.after):
+		case alone && p.fails == 0 && waits(u.lastTime.Add(retryAfter)): // it may be that only others are refused
+		case alone && p.fails > 0 && waits(u.lastTime.Add(u.pause)):
+		default:
+			p.sending = true
+			some = append(some, p)
+			continue
+		}
+		kept = append(kept, p)
+	}
+	clear(u.queue[len(kept):])
+	if u.queue = kept; len(some) > 0 {
+		u.trying++
+	}
+	return some, wait
+}
+
+// tried ends an attempt, which has sent some or has failed. Neither is an attempt that has met nothing to send.
+func (u *unsent) tried(sent bool, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.trying--
+	switch {
+	case sent:
+		u.failing, u.pause = nil, 0
+	case err != nil:
+		u.failing, u.lastTime, u.pause = err, time.Now(), longer(u.pause)
+	}
+	u.change()
+}
+
+// longer returns the pause that follows one.
+func longer(pause time.Duration) time.Duration { return min(max(2*pause, retryAfter), retryMost) }
+
+// hurry has all that waits tried at once. The lock is held.
+func (u *unsent) hurry() {
+	for _, p := range u.all {
+		p.after = time.Time{}
+	}
+	u.change()
+}
+
 // leave removes a parcel. The lock is held.
 func (u *unsent) leave(p *parcel) {
 	if p.left {
@@ -69,47 +181,63 @@ func (u *unsent) leave(p *parcel) {
 // errSlow means that the queue was full.
 var errSlow = errors.New("kvstore: too many blocks wait for the far store")
 
+// patience is how long a batch has waited for a place in the queue.
+type patience struct {
+	gone  int // parcels that had left
+	since time.Time
+}
+
+// left returns how much of the timeout is left: it begins anew whenever parcels have left.
+func (p *patience) left(gone int, timeout time.Duration) time.Duration {
+	if p.since.IsZero() || gone != p.gone {
+		p.gone, p.since = gone, time.Now()
+	}
+	return timeout - time.Since(p.since)
+}
+
 // send queues a block. It waits for a place while the far store takes others; otherwise the
 // block stays near alone, which Flush says.
 func (s *Store) send(d *saving, key kv.Key) {
 	u := s.unsent
-	timer := time.NewTimer(s.o.Timeout)
-	defer timer.Stop()
-	for before := -1; ; {
-		away := s.health.err()
+	for {
+		healthy, why := s.health.change(), s.health.err()
 		u.mu.Lock()
 		if u.all[key] != nil {
 			u.mu.Unlock()
 			return
 		}
 		if len(u.all) < u.most {
-			p := &parcel{key: key, done: make(chan struct{})}
-			u.all[key] = p
-			u.queue = append(u.queue, p)
-			u.change()
+			u.put(&parcel{key: key})
 			u.mu.Unlock()
 			return
 		}
-		gone, changed := u.gone, u.changed
-		u.mu.Unlock()
-		if before >= 0 && gone != before {
-			timer.Reset(s.o.Timeout)
+		if why == nil {
+			why = u.failing
 		}
-		before = gone
-		if away != nil {
-			s.lose(away)
+		left, changed := d.patience.left(u.gone, s.o.Timeout), u.changed
+		u.mu.Unlock()
+		if why != nil || left <= 0 || d.Ended() != nil {
+			s.lose(errors.Join(errSlow, why))
 			return
 		}
+		timer := time.NewTimer(left)
 		select {
 		case <-changed:
-		case <-s.health.change():
+		case <-healthy:
 		case <-d.Context().Done():
-			s.lose(errSlow)
-			return
 		case <-timer.C:
-			s.lose(errSlow)
-			return
 		}
+		timer.Stop()
+	}
+}
+
+// sendLater queues a block whose save has failed, and which is near nevertheless.
+func (s *Store) sendLater(key kv.Key) {
+	u := s.unsent
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.all[key] == nil && len(u.all) < u.most {
+		u.put(&parcel{key: key, unsure: true})
 	}
 }
 
@@ -150,8 +278,8 @@ func (s *Store) flushUnsent(ctx context.Context) error {
 	}
 	var all []waiting
 	u.mu.Lock()
-	u.hurry++
-	u.change()
+	u.flushes++
+	u.hurry()
 	for _, p := range u.all {
 		w := waiting{p, p.fails}
 		if p.sending { // an attempt that began before
@@ -160,11 +288,17 @@ func (s *Store) flushUnsent(ctx context.Context) error {
 		all = append(all, w)
 	}
 	u.mu.Unlock()
+	defer func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.flushes--
+	}()
 	timer := time.NewTimer(s.o.Timeout)
 	defer timer.Stop()
 	failed := 0
 	var why error
 	for before := len(all); ; {
+		away := s.health.change()
 		u.mu.Lock()
 		left := all[:0]
 		for _, w := range all {
@@ -175,6 +309,10 @@ func (s *Store) flushUnsent(ctx context.Context) error {
 					why = w.p.err
 				}
 			default:
+				if !w.p.sending && !w.p.after.IsZero() { // it has failed in an attempt that began before
+					w.p.after = time.Time{}
+					u.change()
+				}
 				left = append(left, w)
 			}
 		}
@@ -188,7 +326,6 @@ func (s *Store) flushUnsent(ctx context.Context) error {
 			before = len(all)
 			timer.Reset(s.o.Timeout)
 		}
-		away := s.health.change()
 		if err := s.health.err(); err != nil {
 			failed, why = failed+len(all), err
 			break
@@ -219,7 +356,7 @@ func (s *Store) drain() {
 	defer timer.Stop()
 	u.mu.Lock()
 	u.ended = true
-	u.change()
+	u.hurry()
 	for before := len(u.all); len(u.all) > 0; {
 		if len(u.all) < before {
 			before = len(u.all)

@@ -147,9 +147,9 @@ func (h *host) eventually(what string, is func() bool) {
 }
 
 // hung makes every call that moves or looks up blocks end as one on a mount that hangs.
-func hung() (all []fault.Fault) {
+func hung(why error) (all []fault.Fault) {
 	for _, m := range []fault.Method{fault.Lookup, fault.LookupPrefix, fault.Load, fault.Save, fault.Delete, fault.Flush} {
-		all = append(all, fault.Fault{Method: m, Delay: 50 * time.Millisecond, Err: kv.ErrTimeout})
+		all = append(all, fault.Fault{Method: m, Delay: 50 * time.Millisecond, Err: why})
 	}
 	return all
 }

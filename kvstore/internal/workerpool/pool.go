@@ -277,8 +277,14 @@ func (c *call) end(err error) {
 func (p *Pool) next(ended *call) *call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	var c *call
 	if ended != nil {
 		p.account(ended)
+		if p.timeout == 0 { // nothing but this goroutine knows it any more
+			c = ended
+			c.queued = queued{}
+		}
+		ended = nil // who waits here keeps nobody's memory
 	}
 	from := p.choose()
 	for ; from == nil; from = p.choose() {
@@ -289,8 +295,7 @@ func (p *Pool) next(ended *call) *call {
 		}
 		p.more.Wait()
 	}
-	c := ended
-	if c == nil || p.timeout > 0 { // else nothing but this goroutine knows it any more
+	if c == nil {
 		c = new(call)
 	}
 	c.queued = from.pop()

@@ -1,0 +1,204 @@
+package tier_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kv3fs/kv3fs/kvstore/internal/fault"
+	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
+	"github.com/kv3fs/kv3fs/kvstore/internal/tier"
+)
+
+// While the far store fails at once, a save that finds the queue full does not wait for it, block after block.
+func TestFullQueueOfAStoreThatFails(t *testing.T) {
+	const most, blocks = 4, 100
+	for _, why := range []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.EROFS} {
+		h := hostOn(t, t.TempDir(), "a", tier.Options{WaitingBlocks: most})
+		h.far.Set(fault.Fault{Method: fault.Save, Err: why})
+		task, err := h.Save(t.Context(), shards(keys(0, blocks), true))
+		if err == nil {
+			err = task.Wait(h.bounded())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.load(keys(0, blocks)...)
+		if n := h.Stats().DroppedBlocks; n != blocks-most {
+			t.Errorf("%d blocks dropped", n)
+		}
+		if err := h.Flush(h.bounded()); !errors.Is(err, why) || !strings.Contains(err.Error(), "96 blocks did not get from Segment to Posix") ||
+			!strings.Contains(err.Error(), "4 blocks of Segment are not in Posix yet") {
+			t.Errorf("Flush: %v", err)
+		}
+		h.far.Set()
+		h.flush()
+	}
+}
+
+// A far store that takes nothing and says nothing costs a batch one timeout, not one for each block.
+func TestFullQueueCostsOneTimeout(t *testing.T) {
+	h := hostOn(t, t.TempDir(), "a", tier.Options{WaitingBlocks: 4, Timeout: 2 * time.Second})
+	hold := make(chan struct{})
+	h.far.Set(fault.Fault{Method: fault.Save, Hold: hold})
+	task, err := h.Save(t.Context(), shards(keys(0, 50), true))
+	if err == nil {
+		err = task.Wait(h.bounded())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	close(hold)
+	if err := h.Flush(h.bounded()); err == nil || !strings.Contains(err.Error(), "did not get from Segment to Posix") {
+		t.Errorf("Flush: %v", err)
+	}
+}
+
+// A block that the near store cannot read for a moment stays in the queue.
+func TestNearCannotBeReadForAMoment(t *testing.T) {
+	for _, why := range []error{syscall.EIO, kv.ErrTimeout} {
+		h := hostOn(t, t.TempDir(), "a", tier.Options{})
+		h.near.Set(fault.Fault{Method: fault.Load, Err: why})
+		h.save(keys(0, 5)...)
+		if err := h.Flush(h.bounded()); !errors.Is(err, why) || !strings.Contains(err.Error(), "5 blocks of Segment are not in Posix yet") || strings.Contains(err.Error(), "did not get") {
+			t.Errorf("Flush: %v", err)
+		}
+		h.near.Set()
+		h.flush()
+		if n := h.has(h.far, keys(0, 5)...); n != 5 {
+			t.Errorf("%d have arrived", n)
+		}
+	}
+}
+
+// A block that came in several batches is sent, or Flush says that it was not, whatever the near store
+// says of it when its last part is saved.
+func TestPartsOfABlockThatIsNotFoundNear(t *testing.T) {
+	parts := func(h *host) {
+		for _, s := range shards(keys(0, 1), true) {
+			task, err := h.Save(t.Context(), []kv.Shard{s})
+			if err == nil {
+				err = task.Wait(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, lookup := range map[string]fault.Fault{"not found": {Method: fault.Lookup, Drop: true}, "not answered": {Method: fault.Lookup, Err: kv.ErrTimeout}} {
+		t.Run(name, func(t *testing.T) {
+			h := hostOn(t, t.TempDir(), "a", tier.Options{})
+			h.near.Set(lookup)
+			parts(h)
+			h.flush()
+			if h.has(h.far, key(0)) != 1 {
+				t.Error("it is not far")
+			}
+		})
+	}
+	t.Run("gone", func(t *testing.T) {
+		h := hostOn(t, t.TempDir(), "a", tier.Options{})
+		h.near.Set(fault.Fault{Method: fault.Lookup, Drop: true}, fault.Fault{Method: fault.Load, Err: kv.ErrMiss})
+		parts(h)
+		if err := h.Flush(h.bounded()); err == nil || !strings.Contains(err.Error(), "1 blocks did not get from Segment to Posix") {
+			t.Errorf("Flush: %v", err)
+		}
+	})
+}
+
+// A Delete that fails leaves the block in the queue.
+func TestDeleteThatFails(t *testing.T) {
+	t.Run("near", func(t *testing.T) {
+		h := hostOn(t, t.TempDir(), "a", tier.Options{})
+		h.far.Set(fault.Fault{Method: fault.Save, Err: syscall.ENOSPC})
+		h.save(key(0))
+		h.near.Set(fault.Fault{Method: fault.Delete, Err: syscall.EIO})
+		if err := h.Delete(t.Context(), keys(0, 1)); !errors.Is(err, syscall.EIO) {
+			t.Errorf("Delete: %v", err)
+		}
+		h.far.Set()
+		h.near.Set()
+		h.flush()
+		if h.has(h.near, key(0)) != 1 || h.has(h.far, key(0)) != 1 {
+			t.Error("the block is not in both stores")
+		}
+	})
+	t.Run("ended", func(t *testing.T) {
+		h := hostOn(t, t.TempDir(), "a", tier.Options{})
+		hold := make(chan struct{})
+		h.far.Set(fault.Fault{Method: fault.Save, Hold: hold, Err: syscall.EIO})
+		h.save(key(0))
+		h.eventually("it is being sent", func() bool { return h.far.Hits()[0] > 0 })
+		ctx, cancel := context.WithCancel(t.Context())
+		deleted := make(chan error)
+		go func() { deleted <- h.Delete(ctx, keys(0, 1)) }()
+		h.eventually("Delete has taken it out of the queue", func() bool { return h.Stats().UnsentBlocks == 0 })
+		cancel()
+		if err := <-deleted; !errors.Is(err, context.Canceled) {
+			t.Errorf("Delete: %v", err)
+		}
+		close(hold)
+		h.far.Set()
+		h.flush()
+		if h.has(h.near, key(0)) != 1 || h.has(h.far, key(0)) != 1 {
+			t.Error("the block is not in both stores")
+		}
+	})
+}
+
+// What is saved and deleted while the far store does not answer leaves the queue.
+func TestQueueIsBoundedWhileFarHangs(t *testing.T) {
+	h := hostOn(t, t.TempDir(), "a", tier.Options{})
+	h.far.Set(hung(kv.ErrTimeout)...)
+	if err := h.tryLoad(h.Store, key(999)); !errors.Is(err, kv.ErrTimeout) {
+		t.Fatal(err)
+	}
+	for n := range 300 {
+		h.save(key(n))
+		if err := h.Delete(t.Context(), keys(n, 1)); !errors.Is(err, kv.ErrTimeout) {
+			t.Fatal(err)
+		}
+	}
+	if n := h.Queued(); n > 100 {
+		t.Errorf("the queue has %d places for %d blocks", n, h.Stats().UnsentBlocks)
+	}
+}
+
+// A block that the far store refuses for ever keeps no others from getting there.
+func TestRefusedBlock(t *testing.T) {
+	h := hostOn(t, t.TempDir(), "a", tier.Options{})
+	isBad := func(k kv.Key, _ int) bool { return k == key(0) }
+	h.far.Set(fault.Fault{Method: fault.Save, Where: isBad, Err: syscall.EINVAL}, fault.Fault{Method: fault.Lookup, Where: isBad, Err: syscall.ENAMETOOLONG})
+	for n := range 40 {
+		h.save(key(n))
+	}
+	h.eventually("all others are far", func() bool { return h.Stats().UnsentBlocks == 1 })
+	h.save(keys(100, 40)...)
+	if err := h.Flush(h.bounded()); !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "1 blocks of Segment are not in Posix yet") {
+		t.Errorf("Flush: %v", err)
+	}
+	if n := h.has(h.far, append(keys(1, 39), keys(100, 40)...)...); n != 79 {
+		t.Errorf("%d are far", n)
+	}
+}
+
+// With WriteThrough, what the far store has refused and the near one has taken is sent later.
+func TestWriteThroughIsSentLater(t *testing.T) {
+	for name, why := range map[string]error{"fails": syscall.EIO, "does not answer": kv.ErrTimeout} {
+		t.Run(name, func(t *testing.T) {
+			h := hostOn(t, t.TempDir(), "a", tier.Options{WriteThrough: true})
+			h.far.Set(fault.Fault{Method: fault.Save, Err: why})
+			if err := h.trySave(keys(0, 3)...); !errors.Is(err, why) {
+				t.Errorf("saving: %v", err)
+			}
+			h.far.Set()
+			h.eventually("Flush succeeds", func() bool { return h.Flush(h.bounded()) == nil })
+			if near, far := h.has(h.near, keys(0, 3)...), h.has(h.far, keys(0, 3)...); near != far {
+				t.Errorf("%d are near, %d far", near, far)
+			}
+		})
+	}
+}
