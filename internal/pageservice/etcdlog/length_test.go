@@ -58,7 +58,7 @@ func (h *peer) churn(what string, holds func() bool) {
 		if time.Now().After(deadline) {
 			h.site.Fatalf("waited %v in vain: %s; %+v", patience, what, h.State())
 		}
-		h.mustWrite(fmt.Sprintf("n%d=%d%s", i%10, i, strings.Repeat("v", 500)))
+		h.mustWrite(fmt.Sprintf("n%d=%d%s", i%10, i, strings.Repeat("v", 1000)))
 	}
 }
 

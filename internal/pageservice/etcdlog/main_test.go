@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(etcd.Main(m, 5)) }
 
 // patience bounds waits for what takes milliseconds on a machine with nothing else to do.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 const dataID = "data-1"
 
