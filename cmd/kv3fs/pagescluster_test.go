@@ -503,3 +503,24 @@ func TestPagesServeShared(t *testing.T) {
 		t.Error(b.said())
 	}
 }
+
+// TestRefusedCandidate: a host that the leader refuses, and no other, does not lead after it: all others would be refused by that one.
+func TestRefusedCandidate(t *testing.T) {
+	t.Parallel()
+	m := etcd.Start(t, etcd.Options{Members: 1})
+	p := newPagesHosts(t, "etcd://"+m.Endpoints()[0]+"/refused")
+	if err := os.WriteFile(p.file("other"), []byte("another secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := p.start("a")
+	a.await("/0/initialize", `{"num_pages":1000}`)
+	b := p.start("b", "--peer-token-file", p.file("other"))
+	c := p.start("c")
+	c.await("/0/exists", `{"keys":["K"]}`)
+	awaitLog(t, b.running, "no candidate, since the leader refuses this host and not host c")
+	a.kill()
+	c.await("/0/exists", `{"keys":["K"]}`)
+	if is := p.leader(a); is != c {
+		t.Errorf("host %s leads", is.name)
+	}
+}

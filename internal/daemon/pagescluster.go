@@ -347,6 +347,7 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	mine := r.p.Index.WithDefaults()
 	l := etcdlog.New(c, etcdlog.Options{
 		Dir: sharedPages(r.at.data), DataID: r.dataID, Logger: r.log,
+		Stand:    func(ctx context.Context) error { return r.stand(ctx, c) },
 		Promises: mine.Promises(), Promised: promised, World: mine.World,
 	})
 	r.etcd.Store(l)

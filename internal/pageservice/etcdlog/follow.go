@@ -58,12 +58,17 @@ func (f *follower) run(ctx context.Context) (*leader, error) {
 		if err == nil {
 			err = f.yield(ctx, &v)
 		}
+		stays := false
+		if err == nil {
+			err = f.o.Stand(ctx)
+			stays = err != nil
+		}
 		f.note(err)
 		switch {
 		case err == nil && stands == nil:
 			stands = f.stand(ctx)
 			helpers.Go(stands.campaign)
-		case !f.loaded || errors.Is(err, pageservice.ErrCorrupt) || errors.Is(err, errYields):
+		case !f.loaded || stays || errors.Is(err, pageservice.ErrCorrupt) || errors.Is(err, errYields):
 			stands.withdraw() // others, which are warm, may stand behind it
 			stands = nil
 		}

@@ -55,6 +55,10 @@ type Options struct {
 	// Period is how often etcd is looked at, where nothing says that something has changed; 1 s.
 	Period time.Duration
 
+	// Stand returns why this host should not lead, although it could; nil: it may. It is asked once in a Period, and must not take long.
+	// nil: it always may.
+	Stand func(context.Context) error
+
 	Logger *slog.Logger
 }
 
@@ -94,6 +98,9 @@ func New(c *cluster.Cluster, o Options) *Log {
 	}
 	if o.Period == 0 {
 		o.Period = time.Second
+	}
+	if o.Stand == nil {
+		o.Stand = func(context.Context) error { return nil }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

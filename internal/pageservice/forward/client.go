@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/logpace"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
@@ -70,6 +71,9 @@ type Client struct {
 	mu     sync.Mutex
 	silent error // why the leader that was asked last did not answer; nil: it did
 	of     Target
+	// refused is why the last leader that said anything takes no requests of this host's; nil: it does.
+	refused   error
+	refusedAt time.Duration // SinceBoot
 }
 
 var _ httpserver.Forwarder = (*Client)(nil)
@@ -136,8 +140,14 @@ func (c *Client) ping(ctx context.Context, to Target) error {
 // note keeps the outcome of a ping.
 func (c *Client) note(to Target, err error) {
 	c.mu.Lock()
-	was, of := c.silent, c.of
+	was, of, now := c.silent, c.of, host.SinceBoot()
 	c.silent, c.of = err, to
+	switch {
+	case err == nil:
+		c.refused = nil
+	case isRefusal(err):
+		c.refused, c.refusedAt = err, now
+	}
 	c.mu.Unlock()
 	switch {
 	case err == nil && (was != nil || of != to):
@@ -153,6 +163,16 @@ func (c *Client) note(to Target, err error) {
 func (c *Client) State() error {
 	to, _ := c.Leaders.Leader()
 	return c.known(to)
+}
+
+// Refused returns why a leader took no requests of this host's some time ago at most, and none has since; nil: that is not so.
+func (c *Client) Refused(within time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if host.SinceBoot()-c.refusedAt > within {
+		return nil
+	}
+	return c.refused
 }
 
 func (c *Client) known(to Target) error {
