@@ -86,3 +86,54 @@ func TestReadersWhileARankIsDropped(t *testing.T) {
 		})
 	}
 }
+
+// That no client uses the pages of ranks which were forgotten long ago must not be logged behind a rank that is being forgotten.
+func TestForgottenWhileAnOlderOneIsOver(t *testing.T) {
+	clock := newClock()
+	var commit func()
+	disk := journal.Options{Commit: func(c func() error) error {
+		if commit != nil {
+			commit()
+		}
+		return c()
+	}}
+	o := Options{Now: clock.now}
+	dir := t.TempDir()
+	x, err := openWith(dir, disk, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = x.Close() }()
+	mustInitialize(t, x, 1)
+	if _, err := x.Initialize(ctx, modelSpace, 1, pageservice.RankOptions{NumPages: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Forget(ctx, modelSpace, 1); err != nil {
+		t.Fatal(err)
+	}
+	mustSave(t, x, "a")
+	x.find(modelSpace).close(1) // as if it had just been over
+	clock.advance(time.Second)
+	if at, err := x.Locate(ctx, modelSpace, 0, []string{"a"}); err != nil || at[0] != 0 {
+		t.Fatal(at, err)
+	}
+	commit = func() {
+		commit = nil
+		if _, err := x.Reserve(ctx, pageservice.Space{Namespace: "none"}, 0, nil, true); !errors.Is(err, pageservice.ErrUnknownRank) {
+			t.Error(err)
+		}
+	}
+	if err := x.Forget(ctx, modelSpace, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if x, err = openWith(dir, disk, o); err != nil {
+		t.Fatal(err)
+	}
+	mustInitialize(t, x, 1)
+	if page := reserveOne(t, x, "b"); page != pageservice.None {
+		t.Fatalf("page %d is given to a writer, and a reader was just sent there", page)
+	}
+}

@@ -27,7 +27,9 @@ func (x *Index) reopen(now int64) {
 	}
 	for _, s := range x.all() {
 		s.mu.Lock()
-		s.reopen(now)
+		if !s.exclusive { // else another rank may be being forgotten
+			s.reopen(now)
+		}
 		if s.closedUntil != 0 {
 			x.reopenAt(s.closedUntil)
 		} else if !s.exclusive && s.inflight == 0 {
