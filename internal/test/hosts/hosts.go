@@ -276,6 +276,9 @@ func watch(path string, off int64, n int, begun string) error {
 // throughRing writes standard input to a file, or a part of a file to standard output.
 func throughRing(what string, args []string) (err error) {
 	path := args[0]
+	if what == "blocks" {
+		return serveBlocks(path)
+	}
 	off, err := strconv.ParseInt(args[1], 10, 64)
 	if err != nil {
 		return err

@@ -62,6 +62,7 @@ func TestGlusterFS(t *testing.T) {
 	seeEachOther(t, h)
 	t.Run("F: bricks", func(t *testing.T) { bricks(t, h) })
 	if !testing.Short() {
+		t.Run("blocks", func(t *testing.T) { blocks(t, h) })
 		t.Run("hosts come back", func(t *testing.T) { comeBack(t, h) })
 	}
 }

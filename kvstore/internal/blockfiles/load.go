@@ -2,6 +2,7 @@ package blockfiles
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -218,6 +219,9 @@ func (b *moving) read(r batch.Run, h *held) transfer.Op {
 			// Files of a daemon that has gone must be opened again.
 			b.s.forgetHandle(h.key)
 			b.s.unreadable.read(h.key, h.ino, err)
+			if errors.Is(err, unix.ESTALE) {
+				err = kv.ErrMiss // another host has removed the file, or put another in its place
+			}
 			b.finish(r, h, err)
 		}
 	}
