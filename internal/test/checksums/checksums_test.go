@@ -47,11 +47,11 @@ func TestServesNoDamage(t *testing.T) {
 				if err := errors.Join(f.Close(), os.Rename(path+".tmp", path)); err != nil {
 					t.Fatal(err)
 				}
+				bad := filepath.Join(d.Data, fmt.Sprintf("f%d", i))
+				waitForWriters(t, bad) // before the next open: with passthrough, that would share a descriptor that is still open for writing
 				if f, err = os.Open(path); err != nil {
 					t.Fatal(err)
 				}
-				bad := filepath.Join(d.Data, fmt.Sprintf("f%d", i))
-				waitForWriters(t, bad)
 				for round := range 20 {
 					if round > i%3 {
 						got, err := c.ringRead(f, 0, iovBytes)
