@@ -12,3 +12,10 @@ func (v *Inventory) Followed() (n int) {
 	})
 	return n
 }
+
+// Places returns how many pairs of a directory and a group have a number.
+func (v *Inventory) Places() int {
+	v.dirs.mu.RLock()
+	defer v.dirs.mu.RUnlock()
+	return len(v.dirs.places.all)
+}

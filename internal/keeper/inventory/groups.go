@@ -66,11 +66,17 @@ func (ps *places) search(d *Directory, group uint32) (int, bool) {
 
 func (ps *places) full() bool { return len(ps.numbers) >= mostGroups }
 
-// tidies reports whether it is worth while to look for places without files: that costs a look at all.
-func (ps *places) tidies() bool { return ps.left.Load()-ps.tidied >= mostGroups/4 }
+// tidies reports whether it is worth while to look for places without files: that costs a look at all, and each of them
+// has been left by a file at least.
+func (ps *places) tidies() bool {
+	return ps.left.Load()-ps.tidied >= int64(max(mostGroups/4, len(ps.all)/2))
+}
 
 // make returns the place of a group in a directory. directories.mu is held for writing.
 func (ps *places) make(d *Directory, g Group) uint32 {
+	if ps.tidies() {
+		ps.tidy()
+	}
 	number := ps.number(g)
 	i, ok := ps.search(d, number)
 	if ok {
@@ -96,12 +102,7 @@ func (ps *places) number(g Group) uint32 {
 		return number
 	}
 	if g.Model != "" && ps.full() {
-		if ps.tidies() {
-			ps.tidy()
-		}
-		if ps.full() {
-			return ps.number(Group{Owner: g.Owner})
-		}
+		return ps.number(Group{Owner: g.Owner})
 	}
 	g = Group{strings.Clone(g.Owner), strings.Clone(g.Model)} // they are parts of a path
 	var number uint32
@@ -116,16 +117,30 @@ func (ps *places) number(g Group) uint32 {
 	return number
 }
 
-// tidy drops the places that have no files.
+// tidy drops the places that have no files, and gives back the memory of their numbers where that is at the end.
 func (ps *places) tidy() {
 	ps.tidied = ps.left.Load()
-	for id, p := range ps.all {
+	for _, p := range ps.all {
 		if p != nil && p.files.Load() == 0 {
-			i, _ := ps.search(p.dir, p.group)
-			p.dir.places = slices.Delete(p.dir.places, i, i+1)
-			ps.drop(uint32(id))
+			ps.tidyIn(p.dir)
 		}
 	}
+	for n := len(ps.all); n > 0 && ps.all[n-1] == nil; n-- {
+		ps.all = ps.all[:n-1]
+	}
+	ps.all = slices.Clone(ps.all)
+	ps.free = slices.Clone(slices.DeleteFunc(ps.free, func(id uint32) bool { return int(id) >= len(ps.all) }))
+}
+
+// tidyIn drops those of one directory.
+func (ps *places) tidyIn(d *Directory) {
+	d.places = slices.Clone(slices.DeleteFunc(d.places, func(id uint32) bool {
+		if ps.all[id].files.Load() > 0 {
+			return false
+		}
+		ps.drop(id)
+		return true
+	}))
 }
 
 // drop frees the number of a place.

@@ -102,3 +102,35 @@ func TestManyGroups(t *testing.T) {
 		}
 	}
 }
+
+// Of groups that have gone from a directory nothing stays, however few there are at a time.
+func TestGroupsThatCameAndWent(t *testing.T) {
+	const rounds, dirs, many = 4, 3, 2400 // groups in all: fewer than are told apart
+	v, key := grouped(t)
+	root := v.KeyOf(v.Root())
+	for d := range dirs {
+		v.Created(key(d), root, fmt.Sprint(d), true)
+	}
+	stays := key(dirs)
+	v.Created(stays, key(0), "stays", false)
+	v.Settle(stays, 0, 8)
+	for round := range rounds {
+		each := func(fn func(k, dir inventory.Key, name string)) {
+			for i := range dirs * many {
+				fn(key(10+i), key(i%dirs), fmt.Sprintf("r%d-%d", round, i/dirs))
+			}
+		}
+		each(func(k, dir inventory.Key, name string) { v.Created(k, dir, name, false) })
+		if got := v.Places(); got > 1+dirs*many {
+			t.Errorf("round %d: %d places for %d files", round, got, 1+dirs*many)
+		}
+		each(func(k, dir inventory.Key, name string) { v.Removed(k, dir, name, true) })
+	}
+	v.Created(key(10), root, "last", false)
+	if got := v.Places(); got > 2 {
+		t.Errorf("%d places for 2 files", got)
+	}
+	if all := byModel(v, v.Root()); len(all) != 2 || all["stays"].Bytes != 8*512 || all["last"].Files != 1 {
+		t.Errorf("%v", all)
+	}
+}
