@@ -43,7 +43,7 @@ type serveCmd struct {
 
 	IO         string        `name:"io" default:"auto" enum:"auto,buffered,direct" help:"How bytes reach the disk. buffered: through the page cache. direct: bypassing it, for requests aligned to 4 KiB; what it has is written through it. auto: reads of 128 KiB and more take what the page cache has and read the rest directly; writes go through the page cache. Where --shared is in effect, auto and direct use no page cache at all, and buffered is refused; with --shared auto and a file system behind FUSE that is not known, buffered stays and --shared is not in effect."`
 	Checksums  string        `default:"on" enum:"on,off" help:"on: keep checksums of what is written through the rings, or through a mount without passthrough, and compare them when it is read through the rings: what is damaged completes with EIO, which engines take for a miss. docs/integrity.md"`
-	Deadline   time.Duration `default:"5s" range:"1ms..24h" help:"Time after which a ring request completes with ETIMEDOUT. Raise it for a slow distributed file system."`
+	Deadline   time.Duration `default:"5s" range:"1ms..24h" help:"Time after which a ring request completes with ETIMEDOUT and, where --shared is in effect, a call of the mount with EIO. Raise it for a slow distributed file system."`
 	Workers    int           `default:"64" range:"1..4096" help:"Number of ring requests executed at once, per priority. Raise it for a device that needs more requests in flight."`
 	BlockBytes byteSize      `default:"1MiB" placeholder:"SIZE" range:"4KiB..1GiB" help:"st_blksize of files, a power of two. It corresponds to 3FS's chunk size: punched holes are multiples of it."`
 

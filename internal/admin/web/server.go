@@ -16,7 +16,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/net/netutil"
 
 	"github.com/kv3fs/kv3fs/internal/bearer"
 )
@@ -25,7 +24,6 @@ import (
 const (
 	mostConnections = 128
 	mostScrapes     = 4
-	scrapeTime      = 10 * time.Second
 	headTime        = 5 * time.Second
 	idleTime        = 2 * time.Minute
 	headBytes       = 16 << 10
@@ -74,7 +72,8 @@ type Server struct {
 	http   *http.Server
 	at     net.Listener
 	scrape http.Handler
-	served sync.WaitGroup // connections, and Serve
+	open   connections
+	served sync.WaitGroup // of Serve
 }
 
 // Start listens and begins to serve. Errors are those of Validate, and ErrInUse or another of the address.
@@ -83,8 +82,9 @@ func Start(o Options) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{o: o, token: bearer.NewToken(o.Token)}
+	// Without promhttp's Timeout, which leaves a scrape to itself when its client has gone: Close waits for all of them.
 	s.scrape = promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
-		EnableOpenMetrics: true, MaxRequestsInFlight: mostScrapes, Timeout: scrapeTime, ErrorHandling: promhttp.ContinueOnError,
+		EnableOpenMetrics: true, MaxRequestsInFlight: mostScrapes, ErrorHandling: promhttp.ContinueOnError,
 	})
 	var err error
 	if s.at, err = listen(o.Address); err != nil {
@@ -92,10 +92,10 @@ func Start(o Options) (*Server, error) {
 	}
 	s.http = &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headTime, ReadTimeout: headTime, WriteTimeout: sendTime, IdleTimeout: idleTime, MaxHeaderBytes: headBytes,
-		ConnState: s.state,
+		ConnState: s.open.note,
 		ErrorLog:  slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // what clients do wrong is theirs
 	}
-	from := netutil.LimitListener(s.at, mostConnections)
+	from := s.at
 	if o.TLS != nil {
 		from = tls.NewListener(from, o.TLS)
 	}
@@ -124,16 +124,7 @@ func (s *Server) Close() {
 	}
 	_ = s.http.Close() // clients that are cut off see it
 	s.served.Wait()
-}
-
-// state counts the connections that Close waits for: each ends with its handler.
-func (s *Server) state(_ net.Conn, now http.ConnState) {
-	switch now {
-	case http.StateNew:
-		s.served.Add(1)
-	case http.StateClosed, http.StateHijacked:
-		s.served.Done()
-	}
+	s.open.wait()
 }
 
 func (s *Server) handler() http.Handler {

@@ -210,16 +210,19 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// A client that reads nothing and one that says nothing hold up neither others nor a stop.
+// Clients that keep more connections open than there may be hold up neither others nor a stop.
 func TestSlowClients(t *testing.T) {
 	s, c := start(t, Options{}), client(t, nil)
-	for range mostConnections - 1 {
+	for range 2 * mostConnections {
 		silent, err := net.Dial("tcp", s.at.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer silent.Close()
-		if _, err := io.WriteString(silent, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /me"); err != nil {
+		if _, err := io.WriteString(silent, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(silent, make([]byte, 15)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,6 +256,49 @@ func TestCloseWaits(t *testing.T) {
 	s.Close()
 	if !ended {
 		t.Error("a check goes on")
+	}
+}
+
+// slow is a metric that takes until it is released.
+type slow struct{ asked, release, done chan struct{} }
+
+func (s slow) Describe(chan<- *prometheus.Desc) {}
+func (s slow) Collect(chan<- prometheus.Metric) {
+	close(s.asked)
+	<-s.release
+	close(s.done)
+}
+
+func TestCloseWaitsForScrapes(t *testing.T) {
+	c := slow{make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(c)
+	s, err := Start(Options{Address: "127.0.0.1:0", Metrics: registry, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	caller, err := net.Dial("tcp", s.at.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(caller, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-c.asked
+	caller.Close()
+	closed := make(chan struct{})
+	go func() { s.Close(); close(closed) }()
+	select {
+	case <-closed:
+		t.Fatal("Close has returned while metrics are collected")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(c.release)
+	<-closed
+	select {
+	case <-c.done:
+	default:
+		t.Error("Close has returned before the metrics were collected")
 	}
 }
 
