@@ -42,10 +42,6 @@ type openFile struct {
 	cached     atomic.Bool // written through the page cache since Handle.Publish, see Sharing
 	publishing sync.Mutex  // who finds cached false knows that it is done
 
-	// unsynced says that handles have written since they last synced, lost that a descriptor was broken meanwhile: its
-	// file system may have lost what it had not stored. See renewal.
-	unsynced, lost atomic.Bool
-
 	// plainUntil is the time, on the tree's clock, until which the file is taken to have no
 	// set-id bits that a write would clear.
 	plainUntil atomic.Int64

@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"sync/atomic"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
@@ -13,7 +15,8 @@ type Handle struct {
 	holder holder
 	access int
 	grants directions
-	mapped bool // it is one of Tree.mapped
+	mapped bool          // it is one of Tree.mapped
+	heard  atomic.Uint64 // renewal.lost when it was opened, or last told
 	// passing is the file's checksums, if its client can write to it without the daemon.
 	passing *integrity.File
 }
@@ -127,7 +130,9 @@ func (f *File) handle(who holder, access int, granted directions) *Handle {
 	if t := of.tree; t.counts(of.node.key) {
 		t.useBegins(of.node, f.fd)
 	}
-	return &Handle{file: f, holder: who, access: access, grants: granted}
+	h := &Handle{file: f, holder: who, access: access, grants: granted}
+	h.heard.Store(f.renewal.lost.Load())
+	return h
 }
 
 // Close ends the handle.
@@ -153,18 +158,32 @@ func (h *Handle) Close() {
 // Sync makes what was written durable; with dataOnly it may skip the times. EIO: the file system may have lost some of it.
 func (h *Handle) Sync(dataOnly bool) error {
 	defer h.file.Settle(0)
-	of, opened := h.file.of, h.file.Opened()
-	unsynced := of.unsynced.Swap(false)
+	opened, err := h.file.Opened(), h.file.sync(dataOnly)
+	if err != nil {
+		h.file.Renew(opened, err) // for what comes: the next sync would be one of nothing
+		return h.file.told(err)
+	}
+	return h.hear()
+}
+
+func (f *File) sync(dataOnly bool) error {
+	f.renewal.syncing.Add(1)
+	defer f.renewal.syncing.Add(-1)
+	unsynced := f.renewal.unsynced.Swap(false)
 	sync := unix.Fsync
 	if dataOnly {
 		sync = unix.Fdatasync
 	}
-	if err := sync(h.file.fd); err != nil {
-		of.unsynced.Store(unsynced)
-		h.file.Renew(opened, err) // for what comes: the next sync would be one of nothing
-		return h.file.told(err)
+	err := sync(f.fd)
+	if err != nil && unsynced {
+		f.renewal.unsynced.Store(true)
 	}
-	if of.lost.Swap(false) {
+	return err
+}
+
+// hear returns EIO if what was written may have been lost, once.
+func (h *Handle) hear() error {
+	if lost := h.file.renewal.lost.Load(); h.heard.Swap(lost) != lost {
 		return unix.EIO
 	}
 	return nil

@@ -15,7 +15,19 @@ import (
 type renewal struct {
 	mu    sync.Mutex
 	count atomic.Uint64
+
+	// unsynced says that handles have written through the descriptor since the last sync of it, syncing how many sync it.
+	// lost counts how often it was opened again then: its file system may have lost what it had not stored.
+	unsynced atomic.Bool
+	syncing  atomic.Int64
+	lost     atomic.Uint64
+
+	// goneUntil is the time, on the tree's clock, until which the file's path is taken to lead to it no more.
+	goneUntil atomic.Int64
 }
+
+// goneNs is how long a file that is gone is not looked for: its users may try again at once, and each look asks the servers.
+const goneNs = 1e9
 
 // Opened counts how often the file was opened again, for Renew.
 func (f *File) Opened() uint64 { return f.renewal.count.Load() }
@@ -23,7 +35,8 @@ func (f *File) Opened() uint64 { return f.renewal.count.Load() }
 // Renew opens the file again if err says that its descriptor is broken, and reports whether what has failed is worth
 // another try. opened is Opened from before that began.
 func (f *File) Renew(opened uint64, err error) bool {
-	if err == nil || !f.of.tree.sharing.Uncached || !broken(err) {
+	t := f.of.tree
+	if err == nil || !t.sharing.Uncached || !broken(err) || !f.recognized() || t.now() < f.renewal.goneUntil.Load() {
 		return false
 	}
 	f.renewal.mu.Lock()
@@ -31,25 +44,37 @@ func (f *File) Renew(opened uint64, err error) bool {
 	if f.Opened() != opened {
 		return true // another has
 	}
-	if f.openAgain() != nil {
-		return false
+	if t.now() < f.renewal.goneUntil.Load() {
+		return false // another has looked
 	}
-	if f.access != unix.O_RDONLY && f.of.unsynced.Load() {
-		f.of.lost.Store(true)
+	err = f.openAgain()
+	if mayHaveMoved(err) {
+		f.renewal.goneUntil.Store(t.now() + goneNs)
 	}
-	f.renewal.count.Add(1)
-	return true
+	return err == nil
+}
+
+// recognized reports whether the file can be told from one that was made later under its name. Its inode number is not enough
+// where it may be used again, as on NFS: the time of birth must be known. But GlusterFS, which is behind FUSE, keeps none,
+// and uses no number again.
+func (f *File) recognized() bool {
+	return f.of.node.key.birth != 0 || f.of.tree.behindFUSE && f.OnDataDevice()
 }
 
 // openAgain puts new descriptors in place of those of the file. Its path may lead to another file by now: then this one is gone.
 func (f *File) openAgain() error {
-	fd, _, err := f.of.tree.openNode(f.of.node, f.access|unix.O_NONBLOCK, nil)
+	fd, err := f.openByName()
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
 	f.directMu.Lock()
 	defer f.directMu.Unlock()
+	// Before the new descriptors are there: a sync of those says nothing of what was written through the old ones.
+	if r := &f.renewal; f.access != unix.O_RDONLY && (r.unsynced.Load() || r.syncing.Load() > 0) {
+		r.lost.Add(1)
+	}
+	f.renewal.count.Add(1)
 	if v := f.direct.Load(); v > 0 {
 		direct, err := unix.Open(procPath(fd), f.access|unix.O_DIRECT|unix.O_CLOEXEC, 0)
 		if err != nil {
@@ -61,6 +86,21 @@ func (f *File) openAgain() error {
 		}
 	}
 	return unix.Dup3(fd, f.fd, unix.O_CLOEXEC)
+}
+
+// openByName is like openNode, but keeps no rename waiting. It fails if one is just at work on the file.
+func (f *File) openByName() (int, error) {
+	t, n, flags := f.of.tree, f.of.node, f.access|unix.O_NONBLOCK
+	t.mu.RLock()
+	rel := t.pathLocked(n.place)
+	t.mu.RUnlock()
+	fd, _, err := t.openIdentity(n, rel, flags, nil)
+	if mayHaveMoved(err) {
+		if fd, _, orphanErr := t.openOrphan(n, flags, nil); orphanErr != unix.ENOENT {
+			return fd, orphanErr
+		}
+	}
+	return fd, err
 }
 
 // broken reports whether an error says that a descriptor is of no use any more, or that its file is gone.

@@ -90,7 +90,7 @@ func (h *Handle) writeSome(b []byte, off int64, flags int) (n int, err error) {
 	if !sharing.Uncached {
 		return unix.Pwritev2(h.file.fd, [][]byte{b}, off, flags)
 	}
-	h.file.of.unsynced.Store(true)
+	h.file.renewal.unsynced.Store(true)
 	if fd, ok := h.direct(b, off, flags); ok {
 		if n, err = unix.Pwritev2(fd, [][]byte{b}, off, flags); !refusesDirect(err) {
 			return n, err
@@ -112,7 +112,7 @@ func (h *Handle) Publish() error {
 	}
 	h.file.of.publishing.Lock()
 	defer h.file.of.publishing.Unlock()
-	if !h.file.of.cached.Swap(false) && !sharing.Sync && !h.file.of.lost.Load() {
+	if !h.file.of.cached.Swap(false) && !sharing.Sync && h.file.renewal.lost.Load() == h.heard.Load() {
 		return nil
 	}
 	if err := h.Sync(true); err != nil {

@@ -98,7 +98,9 @@ type Tree struct {
 
 	acls    bool // the data directory has POSIX ACLs
 	overlay bool // it is on overlayfs, where an inode gets another time of birth when it is copied up
-	reserve reserve
+	// behindFUSE says that another program serves it to the kernel, see File.recognized.
+	behindFUSE bool
+	reserve    reserve
 
 	usage      Usage // nil: none
 	sharing    Sharing
@@ -147,7 +149,7 @@ func (t *Tree) begin(readonly bool) error {
 	if err != nil {
 		return err
 	}
-	t.overlay = fs.Type == unix.OVERLAYFS_SUPER_MAGIC
+	t.overlay, t.behindFUSE = fs.Type == unix.OVERLAYFS_SUPER_MAGIC, fs.Type == unix.FUSE_SUPER_MAGIC
 	st, err := statFD(t.rootFD)
 	if err != nil {
 		return err
