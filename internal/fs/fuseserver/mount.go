@@ -128,7 +128,7 @@ func fuseOptions(o Options, acls bool) *fuse.MountOptions {
 		EnableAcl:     acls,
 		// The data directory may be on overlayfs or another stacked file system.
 		MaxStackDepth: 2,
-		Logger:        log.New(&fuseLog{log: o.Log}, "", 0),
+		Logger:        log.New(&fuseLog{log: o.Log, late: o.Deadline > 0}, "", 0),
 		ExtraCapabilities: fuse.CAP_ATOMIC_O_TRUNC | fuse.CAP_IOCTL_DIR | fuse.CAP_READDIRPLUS_AUTO |
 			// Where a directory has a default ACL, the umask does not apply.
 			fuse.CAP_DONT_MASK | fuse.CAP_ASYNC_DIO |
