@@ -24,6 +24,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/keeper"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -128,20 +129,25 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		return err
 	}
 	var keep *keeping
+	var kept func() (keeper.State, bool)
 	c.notKept = errNotKept
 	if on.shared && !c.Settings.Readonly {
-		stopKeeping, err := keepShared(data, me, c.Keeping, c.Log)
+		shared, err := keepShared(data, me, c.Keeping, c.Log)
 		if err != nil {
 			return err
 		}
-		defer stopKeeping()
-		if !c.Keeping.Capacity.None() {
+		defer shared.stop()
+		kept = shared.state
+		if shared != nil {
 			c.notKept = errKeptElsewhere
 		}
 	} else if keep, err = newKeeping(data, c.Keeping, pageFiles, c.Settings.Readonly, c.Log); err != nil {
 		return err
 	}
 	defer keep.close()
+	if kept == nil {
+		kept = keep.state
+	}
 	if c.usage == nil {
 		c.usage = keep.usage()
 	}
@@ -186,7 +192,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Pages.health = c.health
 	space := newDataSpace(data)
 	c.Pages.registry = newRegistry(c.Version)
-	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(keep), healthMetric(c.health), space)
+	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(kept), healthMetric(c.health), space)
 	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared}, c.Pages, pageFiles)
 	if err != nil {
 		return err

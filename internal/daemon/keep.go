@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -86,6 +87,15 @@ type keepService struct {
 	ready func(keeps bool) // nil once called
 	back  time.Duration    // how often a directory that is away is looked for
 	pace  logpace.Pace
+	works atomic.Pointer[keeper.Keeper] // while this host has the lease
+}
+
+// state returns what the keeper knows of itself that is at work, if this host has the lease.
+func (s *keepService) state() (_ keeper.State, keeps bool) {
+	if k := s.works.Load(); k != nil {
+		return k.State(), true
+	}
+	return keeper.State{}, false
 }
 
 func (s *keepService) run(ctx context.Context, d *keptDir) error {
@@ -201,7 +211,7 @@ func ofDirectory(err error) bool {
 // tenure is a keeper at work while this host has the lease.
 type tenure struct {
 	keeper *keeper.Keeper
-	mute   func() // ends the admin socket
+	mute   func() // nobody can ask about it any more
 	cancel context.CancelFunc
 	gone   context.Context // ends when the lease is found to be lost
 	done   chan error
@@ -237,7 +247,12 @@ func (s *keepService) begin(d *keptDir, l *lease.Lease) (*tenure, error) {
 	run, cancel := context.WithCancel(gone)
 	t.cancel = func() { cancel(); lose() }
 	go func() { t.done <- k.Run(run) }()
-	t.mute = s.operate(d, k)
+	stop := s.operate(d, k)
+	s.works.Store(k)
+	t.mute = func() {
+		s.works.Store(nil)
+		stop()
+	}
 	return t, nil
 }
 

@@ -143,6 +143,14 @@ func (k *keeping) endWaiting() {
 	}
 }
 
+// state returns what a keeper knows of itself, if there is one.
+func (k *keeping) state() (_ keeper.State, keeps bool) {
+	if k == nil {
+		return keeper.State{}, false
+	}
+	return k.State(), true
+}
+
 // close ends the keeper, after the tree.
 func (k *keeping) close() {
 	if k != nil {

@@ -26,17 +26,25 @@ const (
 	sharedLooksEvery = 5000 // a second
 )
 
-var errKeptElsewhere = errors.New("this daemon does not keep the directory at present: another host, which its log names, has the lease; run this there")
+var errKeptElsewhere = errors.New("this host does not keep the directory at present: run this on the one that does, which the log of this daemon names. " +
+	"If it names none, try again in a while; if it says that this daemon keeps the directory no more, restart it")
 
-// keepShared keeps a shared data directory within its capacity whenever this host has the lease, until stop is called.
-func keepShared(data string, me hostID, o Keeping, log *slog.Logger) (stop func(), err error) {
+// sharedKeeping keeps a shared data directory within its capacity whenever this host has the lease. nil: there is no capacity.
+type sharedKeeping struct {
+	service *keepService
+	cancel  context.CancelFunc
+	ended   chan struct{}
+}
+
+// keepShared begins to keep a shared data directory. The caller stops it.
+func keepShared(data string, me hostID, o Keeping, log *slog.Logger) (*sharedKeeping, error) {
 	if saved, err := keeper.HasRules(filepath.Join(data, tree.StateName, keeperDir)); err != nil {
 		return nil, err
 	} else if saved {
 		log.Warn("quotas, TTLs and pins that were set while the directory was this host's alone do not hold now: set them again, or serve with --shared off", "data", data)
 	}
 	if o.Capacity.None() {
-		return func() {}, nil
+		return nil, nil
 	}
 	o.Grace = cmp.Or(o.Grace, sharedGrace)
 	c := KeepConfig{Dir: data, Keeping: o, Lease: cmp.Or(o.Lease, sharedLease), RefreshEvery: sharedScanEvery, LooksPerSecond: sharedLooksEvery, Log: log}
@@ -47,23 +55,34 @@ func keepShared(data string, me hostID, o Keeping, log *slog.Logger) (stop func(
 	began := make(chan struct{})
 	s := &keepService{KeepConfig: c, back: backEvery, me: lease.Holder{Identity: me.Identity, Host: me.Host}, ready: func(bool) { close(began) }}
 	ctx, cancel := context.WithCancel(context.Background())
+	k := &sharedKeeping{service: s, cancel: cancel, ended: make(chan struct{})}
 	var failed error
-	ended := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(k.ended)
 		if failed = s.run(ctx, d); failed != nil {
 			log.Error("this daemon does not keep the data directory within its capacity any more; other hosts may: restart it", "data", data, "error", failed)
 		}
 	}()
-	stop = func() {
-		cancel()
-		<-ended
-	}
 	select {
 	case <-began:
-		return stop, nil
-	case <-ended:
+		return k, nil
+	case <-k.ended:
 		cancel()
 		return nil, failed
 	}
+}
+
+func (k *sharedKeeping) stop() {
+	if k != nil {
+		k.cancel()
+		<-k.ended
+	}
+}
+
+// state returns what the keeper of this host knows of itself, if that has the lease.
+func (k *sharedKeeping) state() (_ keeper.State, keeps bool) {
+	if k == nil {
+		return keeper.State{}, false
+	}
+	return k.service.state()
 }
