@@ -331,6 +331,7 @@ func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
 			pause(r.follows, etcdAgain)
 		}
 	}
+	r.etcd.Store(nil) // the others do not count on it while it drains
 	close(r.yielded)
 	<-ctx.Done()
 }

@@ -235,6 +235,29 @@ func TestMovedWhileLed(t *testing.T) {
 	a.end(t)
 }
 
+// TestDrainingHost: a host that will not lead any more, and only waits for its clients, is not one that others count on.
+func TestDrainingHost(t *testing.T) {
+	t.Parallel()
+	members := etcd.Start(t, etcd.Options{Members: 1})
+	m := newMover(t, true)
+	a := m.start("a", fmt.Sprintf("etcd://%s/kv3fs/drains", members.Endpoints()[0]), false)
+	c, err := cluster.Open(t.Context(), cluster.Config{Endpoints: members.Endpoints(), Prefix: "/kv3fs/drains", HostID: "onlooker"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	listed := func(role string) func() bool {
+		return func() bool {
+			hosts, err := c.Hosts(t.Context())
+			return err == nil && len(hosts) == 1 && hosts[0].Role == role
+		}
+	}
+	await(t, "it is known to lead", listed(cluster.RoleLeading))
+	a.yield()
+	await(t, "it is known to lead no more", listed(""))
+	a.end(t)
+}
+
 // TestFirstHostsAtOnce: a host that finds another one about to begin the index in etcd waits for it.
 func TestFirstHostsAtOnce(t *testing.T) {
 	members := etcd.Start(t, etcd.Options{Members: 1})

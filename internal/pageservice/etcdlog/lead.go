@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -20,12 +21,15 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 	defer cancel()
 	// The shared directory may hang, which must not keep the lead from others; nor when the log is closed meanwhile.
 	resigned := make(chan struct{})
-	inTime := context.AfterFunc(ctx, func() { defer close(resigned); f.resign(term) })
-	defer func() {
-		if !inTime() {
-			<-resigned
+	stop := context.AfterFunc(ctx, func() { defer close(resigned); f.resign(term) })
+	inTime := sync.OnceValue(func() bool {
+		if stop() {
+			return true
 		}
-	}()
+		<-resigned
+		return false
+	})
+	defer inTime()
 	f.setState(func(s *State) { s.Role = Electing })
 	for ; ; pause(ctx, retryPause) {
 		if err := errors.Join(term.Reason(), ctx.Err()); err != nil {
@@ -82,6 +86,10 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 		}
 		if err != nil {
 			return nil, err
+		}
+		// What is left is done in memory, and takes another host as long.
+		if !inTime() {
+			return nil, fmt.Errorf("elected, but not for long enough: %w", term.Reason())
 		}
 		if missing != "" {
 			f.owner.Missing(missing)

@@ -285,9 +285,11 @@ type owner struct {
 	resets  int
 	refuse  string // Replay refuses this record
 	partial bool   // it has forgotten some; set before Start
+
+	replayed func() // called by Replayed; set before Start
 }
 
-func newOwner() *owner { return &owner{latest: map[string]string{}} }
+func newOwner() *owner { return &owner{latest: map[string]string{}, replayed: func() {}} }
 
 func (o *owner) did(recs ...string) {
 	o.mu.Lock()
@@ -370,7 +372,7 @@ func (o *owner) hooks() pageservice.LogOwner {
 			defer o.mu.Unlock()
 			o.missing = cause
 		},
-		Replayed: func() error { return nil },
+		Replayed: func() error { o.replayed(); return nil },
 		Keep: func(rec []byte) [][]byte {
 			o.mu.Lock()
 			defer o.mu.Unlock()

@@ -126,9 +126,9 @@ func (x *Index) discardEmpty() error {
 	return fmt.Errorf("%w: there are at most %d spaces; forget the ranks of one", pageservice.ErrInvalid, pageservice.MaxSpaces)
 }
 
-// discard removes a space that has no ranks, and nothing to remember.
+// discard removes a space that has no ranks, and nothing to remember. One that was removed before may have a successor of its name.
 func (s *space) discard() {
-	if len(s.ranks) > 0 || s.closedUntil != 0 {
+	if s.discarded || len(s.ranks) > 0 || s.closedUntil != 0 {
 		return
 	}
 	s.discarded = true
