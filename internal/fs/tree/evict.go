@@ -31,7 +31,7 @@ func (t *Tree) Evict(dir, name string, want Victim) error {
 	}
 	defer unix.Close(fd)
 	d := t.nodeOf(fd)
-	if d == t.root && name == StateName {
+	if t.hidden(d, name) {
 		return unix.ENOENT
 	}
 	file, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 )
 
 const (
@@ -201,6 +202,13 @@ func (t *Tree) inDir(d *node, fn func(fd int) error) error {
 
 // hidden reports whether name in d is hidden from clients. The data directory may accept
 // other spellings of the name, so code that has the entry's status uses hiddenInode.
-func (t *Tree) hidden(d *node, name string) bool { return d == t.root && name == StateName }
+func (t *Tree) hidden(d *node, name string) bool { return d == t.root && isState(name) }
 
-func (t *Tree) hiddenInode(st *unix.Statx_t) bool { return t.identityOf(st) == t.state }
+// isState reports whether an entry of the data directory is kv3fs's own: the daemon's, or the keepers' of all hosts, whose
+// lease must not be in clients' reach.
+func isState(name string) bool { return name == StateName || name == kv3fs.KeepDir }
+
+func (t *Tree) hiddenInode(st *unix.Statx_t) bool {
+	is := t.identityOf(st)
+	return is == t.state || is == t.kept
+}

@@ -17,7 +17,7 @@ func splitRel(rel string) (dir, name string, err error) {
 	if rel == "" {
 		return "", "", unix.EINVAL
 	}
-	if first, _, _ := strings.Cut(rel, "/"); first == StateName {
+	if first, _, _ := strings.Cut(rel, "/"); isState(first) {
 		return "", "", unix.ENOENT
 	}
 	dir, name = path.Split(rel)

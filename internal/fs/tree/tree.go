@@ -13,6 +13,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 )
 
 // StateName is the entry of the data directory that belongs to kv3fs and that
@@ -54,6 +55,7 @@ type Tree struct {
 	rootFD     int
 	root       *node
 	state      identity // of StateName
+	kept       identity // of kv3fs.KeepDir, if it is known
 	start      time.Time
 	abandoned  atomic.Bool
 	invalidate atomic.Pointer[func(uint64, bool)]
@@ -169,6 +171,7 @@ func (t *Tree) begin(readonly bool) error {
 	if err := t.beginState(); err != nil && !readonly {
 		return err
 	}
+	t.kept = t.keptIdentity()
 	t.acls = keepsACLs(t.rootFD)
 	if err := cred.Ready(); err != nil {
 		return err
@@ -191,6 +194,16 @@ func (t *Tree) beginState() error {
 			StateName, state.Mode, state.Uid, os.Geteuid())
 	}
 	return nil
+}
+
+// keptIdentity returns the identity of the keepers' state directory. Other than ours it may be removed, so without a time of birth
+// another entry may have its identity later: then its name alone hides it.
+func (t *Tree) keptIdentity() identity {
+	st, err := statAt(t.rootFD, kv3fs.KeepDir)
+	if is := t.identityOf(&st); err == nil && is.birth != 0 {
+		return is
+	}
+	return identity{}
 }
 
 // SetInvalidate sets Options.Invalidate, for a cache that is made after the tree.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
@@ -65,20 +66,47 @@ func create(t testing.TB, tr *Tree, parent uint64, name string, c cred.Caller, m
 	return e, h
 }
 
+// The daemon's state and that of the keepers of all hosts, which one of them may make at any time, are out of clients' reach.
 func TestStateIsHidden(t *testing.T) {
-	tr, _ := newTree(t, Options{})
-	if _, err := tr.Lookup(RootID, StateName, 0); err != unix.ENOENT {
-		t.Errorf("lookup: %v", err)
-	}
-	if _, err := tr.Mkdir(RootID, StateName, 0o755, root, 0); err != unix.EPERM {
-		t.Errorf("mkdir: %v", err)
+	tr, dir := newTree(t, Options{})
+	other := must(tr.Mkdir(RootID, "other", 0o755, root, 0)).ID
+	if err := os.Mkdir(filepath.Join(dir, kv3fs.KeepDir), 0o700); err != nil {
+		t.Fatal(err)
 	}
 	d := must(tr.OpenDir(RootID))
 	defer d.Close()
-	must(d.List(0, func(e Dirent) bool { t.Errorf("lists %q", e.Name); return true }))
-	for _, rel := range []string{StateName, StateName + "/x", "a/../" + StateName} {
-		if err := removeAll(tr, root, rel); err != unix.ENOENT {
-			t.Errorf("remove %s: %v", rel, err)
+	must(d.List(0, func(e Dirent) bool {
+		if e.Name != "other" {
+			t.Errorf("lists %q", e.Name)
+		}
+		return true
+	}))
+	for _, name := range []string{StateName, kv3fs.KeepDir} {
+		if _, err := tr.Lookup(RootID, name, 0); err != unix.ENOENT {
+			t.Errorf("lookup: %v", err)
+		}
+		if _, err := tr.Mkdir(RootID, name, 0o755, root, 0); err != unix.EPERM {
+			t.Errorf("mkdir: %v", err)
+		}
+		if err := tr.Rmdir(RootID, name); err != unix.ENOENT {
+			t.Errorf("rmdir: %v", err)
+		}
+		if err := tr.Rename(RootID, name, other, "x", 0, root); err != unix.ENOENT {
+			t.Errorf("rename: %v", err)
+		}
+		if err := tr.Rename(RootID, "other", RootID, name, 0, root); err != unix.EPERM {
+			t.Errorf("rename over it: %v", err)
+		}
+		if _, err := tr.MoveInto(root, name, other, "x"); err != unix.ENOENT {
+			t.Errorf("move: %v", err)
+		}
+		if err := tr.RemoveEntry(root, RootID, name, true, nil); err != unix.ENOENT {
+			t.Errorf("remove: %v", err)
+		}
+		for _, rel := range []string{name, name + "/x", "a/../" + name} {
+			if err := removeAll(tr, root, rel); err != unix.ENOENT {
+				t.Errorf("remove %s: %v", rel, err)
+			}
 		}
 	}
 	if err := removeAll(tr, root, "."); err != unix.EINVAL {
@@ -551,17 +579,28 @@ func TestPlantedState(t *testing.T) {
 
 // The state directory is hidden under every name that the data directory accepts for it.
 func TestStateIsHiddenByIdentity(t *testing.T) {
-	tr, dir := newTree(t, Options{})
-	// As in a casefolding directory, with another spelling.
-	if err := os.Rename(filepath.Join(dir, StateName), filepath.Join(dir, ".KV3FS")); err != nil {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, kv3fs.KeepDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tr.Lookup(RootID, ".KV3FS", 0); err != unix.ENOENT {
-		t.Errorf("lookup: %v", err)
-	}
+	tr := must(Open(dir, Options{}))
+	defer tr.Close()
 	d := must(tr.OpenDir(RootID))
 	defer d.Close()
-	if _, err := d.Lookup(".KV3FS", 0); err != unix.ENOENT {
-		t.Errorf("readdirplus: %v", err)
+	for name, spelt := range map[string]string{StateName: ".KV3FS", kv3fs.KeepDir: ".KV3FS-KEEP"} {
+		// As in a casefolding directory, with another spelling.
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(dir, spelt)); err != nil {
+			t.Fatal(err)
+		}
+		if name == kv3fs.KeepDir && tr.kept == (identity{}) {
+			t.Log("the file system has no times of birth")
+			continue
+		}
+		if _, err := tr.Lookup(RootID, spelt, 0); err != unix.ENOENT {
+			t.Errorf("lookup %s: %v", spelt, err)
+		}
+		if _, err := d.Lookup(spelt, 0); err != unix.ENOENT {
+			t.Errorf("readdirplus %s: %v", spelt, err)
+		}
 	}
 }
