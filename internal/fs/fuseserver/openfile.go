@@ -298,11 +298,7 @@ func (fs *fileSystem) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	if err := h.Publish(); err != nil {
 		return fs.statusOf(err)
 	}
-	fd, err := unix.FcntlInt(uintptr(h.FD()), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return fuse.OK // out of descriptors: a write error is reported later, not lost
-	}
-	return fs.statusOf(unix.Close(fd))
+	return fs.statusOf(h.Flush())
 }
 
 func (fs *fileSystem) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {

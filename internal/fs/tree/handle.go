@@ -181,6 +181,21 @@ func (f *File) sync(dataOnly bool) error {
 	return err
 }
 
+// Flush has the file system report what it reports when a file is closed only.
+func (h *Handle) Flush() error {
+	err := h.file.again(func() error {
+		fd, err := unix.FcntlInt(uintptr(h.file.fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return nil // out of descriptors: a write error is reported later, not lost
+		}
+		return unix.Close(fd)
+	})
+	if err != nil {
+		return err
+	}
+	return h.hear()
+}
+
 // hear returns EIO if what was written may have been lost, once.
 func (h *Handle) hear() error {
 	if lost := h.file.renewal.lost.Load(); h.heard.Swap(lost) != lost {
@@ -231,10 +246,14 @@ func (h *Handle) ClearSetID() error {
 	return h.file.again(func() error { return clearSetID(h.file.fd) })
 }
 
-// HasSetID reports whether a write by an unprivileged client would clear bits.
-func (h *Handle) HasSetID() bool {
-	st, err := statFD(h.file.fd)
-	return err == nil && withoutSetID(uint32(st.Mode)) != uint32(st.Mode)
+// HasSetID reports whether a write by an unprivileged client would clear bits, as far as is known.
+func (h *Handle) HasSetID() (has bool) {
+	err := h.file.again(func() error {
+		st, err := statFD(h.file.fd)
+		has = withoutSetID(uint32(st.Mode)) != uint32(st.Mode)
+		return err
+	})
+	return err != nil || has
 }
 
 func clearSetID(fd int) error {

@@ -125,3 +125,29 @@ func TestGoneIsNotLookedForAgain(t *testing.T) {
 		t.Errorf("the file is back, and it is time to look: %v", err)
 	}
 }
+
+// A close through a broken descriptor fails only where something may be lost.
+func TestFlushOfBroken(t *testing.T) {
+	_, d, _, h := newShared(t)
+	for _, want := range []error{nil, unix.EIO} {
+		d.Break(unix.EBADFD)
+		if err := h.Flush(); err != want {
+			t.Errorf("a close: %v, want %v", err, want)
+		}
+		if _, err := h.Write([]byte("text"), 0, false, 0, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestSetIDUnknown(t *testing.T) {
+	_, d, _, h := newShared(t)
+	if h.HasSetID() {
+		t.Error("a plain file has bits")
+	}
+	d.Fail(faultdir.EIO("getattr"))
+	if !h.HasSetID() {
+		t.Error("nobody knows its mode, and it is taken to have no bits")
+	}
+	d.Heal()
+}

@@ -34,7 +34,7 @@ type Dir struct {
 	hung  chan struct{}            // closed by Heal
 	hangs chan Call
 
-	open   map[uint64]syscall.Errno // file handles, and what reads, writes and syncs of them fail with; 0: they do not
+	open   map[uint64]syscall.Errno // file handles, and what reads, writes, syncs and closes of them fail with; 0: they do not
 	unborn bool                     // nobody is told when files were made
 
 	opened atomic.Int64 // files and directories that are not released yet
@@ -117,7 +117,7 @@ func (d *Dir) Hang(fn func(Call) bool) <-chan Call {
 	return d.hangs
 }
 
-// Break has reads, writes and syncs of the files that are open now fail with an error for as long as they are open. Heal does
+// Break has reads, writes, syncs and closes of the files that are open now fail with an error for as long as they are open. Heal does
 // not end that.
 func (d *Dir) Break(errno syscall.Errno) {
 	d.mu.Lock()
@@ -299,6 +299,16 @@ func (f *faulty) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 		return st
 	}
 	return f.RawFileSystem.Fsync(cancel, in)
+}
+
+func (f *faulty) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	f.dir.mu.Lock()
+	broken := f.dir.open[in.Fh]
+	f.dir.mu.Unlock()
+	if broken != 0 {
+		return fuse.Status(broken)
+	}
+	return f.RawFileSystem.Flush(cancel, in)
 }
 
 func (f *faulty) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
