@@ -61,7 +61,7 @@ func (s *Store) run() {
 		number int
 		err    error
 	}
-	answers := make(chan answer, mostPending)
+	answers := make(chan answer)
 	looks := newLooks(s.opts.Limit)
 	var now time.Duration // for which this process has run
 	for {
@@ -81,7 +81,13 @@ func (s *Store) run() {
 		now += looks.ran(time.Since(began), pause)
 		if now >= looks.due() {
 			number := looks.begin(now)
-			go func() { answers <- answer{number, s.opts.Look()} }()
+			go func() {
+				a := answer{number, s.opts.Look()}
+				select {
+				case answers <- a:
+				case <-s.quit:
+				}
+			}()
 		}
 		s.waits.Store(int64(looks.waits(now)))
 		s.found(looks.verdict(now))

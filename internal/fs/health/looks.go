@@ -11,8 +11,9 @@ const (
 	lookEverySick = time.Second
 	// leastPause is between looks when calls fail, while the file system worked at the last look.
 	leastPause = 200 * time.Millisecond
-	// mostPending is how many looks may not have ended. Each holds a thread.
-	mostPending = 16
+	// mostPending is how many looks may not have ended, and be newer than those that have, mostLost how many may be older.
+	// Each holds a thread.
+	mostPending, mostLost = 16, 64
 )
 
 // looks decides when to look, and what the looks say. A look may hang, or be lost, so that it never ends although the file
@@ -61,10 +62,11 @@ func (l *looks) open() (n int, first time.Duration) {
 // due returns when the next one is to begin. Beside some that have not ended, the pause doubles with each: it is about as
 // long as the file system has been away.
 func (l *looks) due() time.Duration {
-	if len(l.pending) >= mostPending {
+	n, _ := l.open()
+	if n >= mostPending || len(l.pending)-n >= mostLost {
 		return math.MaxInt64
 	}
-	if n, _ := l.open(); n > 0 {
+	if n > 0 {
 		return l.begun + l.limit<<(n-1)
 	}
 	pause := lookEvery
@@ -89,6 +91,9 @@ func (l *looks) waits(now time.Duration) time.Duration {
 func (l *looks) verdict(now time.Duration) (err error, hangs bool) {
 	if l.waits(now) >= l.limit {
 		return fmt.Errorf("it has not answered for %v", l.limit), true
+	}
+	if n, _ := l.open(); len(l.pending)-n >= mostLost {
+		return NeedsRestart{fmt.Errorf("%d looks at it were never answered", mostLost)}, false
 	}
 	return l.why, false
 }

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"errors"
 	"math"
 	"syscall"
 	"testing"
@@ -100,5 +101,32 @@ func TestPauseBetweenLooks(t *testing.T) {
 		if got := l.due() - now; got != c.pause {
 			t.Errorf("found %v: the next one after %v, want %v", c.found, got, c.pause)
 		}
+	}
+}
+
+// Looks that were lost in outages that are over do not end the watch, unless there are very many.
+func TestManyLostLooks(t *testing.T) {
+	l := newLooks(time.Second)
+	var now time.Duration
+	for lost := 0; lost < mostLost; lost++ {
+		if err, hangs := l.verdict(now); err != nil || hangs {
+			t.Fatalf("%d looks are lost, the newest has ended: %v, %v", lost, err, hangs)
+		}
+		for range 2 {
+			now = l.due()
+			l.begin(now)
+		}
+		if now == math.MaxInt64 {
+			t.Fatalf("%d looks are lost, and it looks no more", lost)
+		}
+		l.end(l.last, nil)
+	}
+	var restart NeedsRestart
+	if err, _ := l.verdict(now); !errors.As(err, &restart) || l.due() != math.MaxInt64 {
+		t.Errorf("%d looks are lost: %v, and the next is due at %v", mostLost, err, l.due())
+	}
+	l.end(1, nil)
+	if err, _ := l.verdict(now); err != nil || l.due() == math.MaxInt64 {
+		t.Errorf("one of them has ended after all: %v, and the next is due at %v", err, l.due())
 	}
 }
