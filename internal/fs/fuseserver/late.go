@@ -22,7 +22,8 @@ type late struct {
 
 	mu    sync.Mutex
 	ended bool
-	nodes map[uint64]int    // what the calls that hang weigh, by the nodes that they use
+	nodes map[uint64]int    // how many that change something hang, by the nodes that they use
+	reads map[reading]int   // how many others
 	users map[uint32]int    // how many hang, by user
 	files map[uint64]int    // how many hang, by file handle
 	after map[uint64]func() // releases of files
@@ -38,8 +39,14 @@ type lateOptions struct {
 	hold, drop func(node uint64)
 }
 
+// reading is what those calls have in common that read the same.
+type reading struct {
+	uid  uint32
+	node uint64
+}
+
 const (
-	mostPerNode = 4  // a call that changes something weighs that much, others 1
+	mostPerNode = 4  // that only read, of a user; what they come to at last harms nobody else
 	mostPerUser = 64 // of a user, while the file system answers others
 	// mostWhileHung is as many as it takes to see whether it is back: each of them costs its client the whole limit.
 	mostWhileHung = 4
@@ -67,7 +74,7 @@ type timed struct {
 	uid    uint32
 	nodes  [2]uint64 // 0: none
 	file   uint64
-	weight int
+	reads  bool // it changes nothing
 
 	// Guarded by late.mu.
 	patient  bool
@@ -77,7 +84,7 @@ type timed struct {
 }
 
 func newLate(o lateOptions) *late {
-	return &late{lateOptions: o, nodes: map[uint64]int{}, users: map[uint32]int{}, files: map[uint64]int{}, after: map[uint64]func(){}}
+	return &late{lateOptions: o, nodes: map[uint64]int{}, reads: map[reading]int{}, users: map[uint32]int{}, files: map[uint64]int{}, after: map[uint64]func(){}}
 }
 
 // begin is called before a request uses the tree, with its node, or 0. It returns EIO if it is not to.
@@ -85,10 +92,7 @@ func (l *late) begin(h *fuse.InHeader, node uint64, u use) (*timed, fuse.Status)
 	if l.limit == 0 {
 		return nil, fuse.OK
 	}
-	c := &timed{late: l, unique: h.Unique, uid: h.Uid, nodes: [2]uint64{node, u.node}, file: u.file, weight: mostPerNode, patient: u.how == long}
-	if u.how == smallRead {
-		c.weight = 1
-	}
+	c := &timed{late: l, unique: h.Unique, uid: h.Uid, nodes: [2]uint64{node, u.node}, file: u.file, reads: u.how == smallRead, patient: u.how == long}
 	if l.hanging.Load() > 0 && l.refuses(c) {
 		return nil, fuse.EIO
 	}
@@ -105,7 +109,12 @@ func (l *late) refuses(c *timed) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.users[c.uid] >= most || l.nodes[c.nodes[0]] >= mostPerNode || l.nodes[c.nodes[1]] >= mostPerNode
+	for _, node := range c.nodes {
+		if l.nodes[node] > 0 || l.reads[reading{c.uid, node}] >= mostPerNode {
+			return true
+		}
+	}
+	return l.users[c.uid] >= most
 }
 
 // expire is called when c has taken as long as the limit.
@@ -137,8 +146,12 @@ func (c *timed) count(by int) {
 	l.hanging.Add(int64(by))
 	add(l.users, c.uid, by)
 	for _, node := range c.nodes {
-		if node != 0 {
-			add(l.nodes, node, by*c.weight)
+		switch {
+		case node == 0:
+		case c.reads:
+			add(l.reads, reading{c.uid, node}, by)
+		default:
+			add(l.nodes, node, by)
 		}
 	}
 	if c.file != 0 {

@@ -38,9 +38,13 @@ func newLateWorld(h *health.Store) *lateWorld {
 
 // request begins one of user 1000.
 func (w *lateWorld) request(node uint64, u use) (*timed, fuse.Status) {
+	return w.requestOf(1000, node, u)
+}
+
+func (w *lateWorld) requestOf(uid uint32, node uint64, u use) (*timed, fuse.Status) {
 	w.last++
 	h := &fuse.InHeader{Unique: w.last}
-	h.Uid = 1000
+	h.Uid = uid
 	return w.begin(h, node, u)
 }
 
@@ -63,14 +67,14 @@ func TestAnswersLateRequests(t *testing.T) {
 		if !hangs.end() || hangs.end() {
 			t.Error("it was answered, which is said once")
 		}
-		if len(w.answered) != 1 || w.held[8] != 0 || w.held[9] != 0 || w.hanging.Load() != 0 || len(w.nodes)+len(w.users)+len(w.files) != 0 {
+		if len(w.answered) != 1 || w.held[8] != 0 || w.held[9] != 0 || w.hanging.Load() != 0 || len(w.nodes)+len(w.reads)+len(w.users)+len(w.files) != 0 {
 			t.Errorf("answered: %v; held: %v; hanging: %d, %v, %v, %v", w.answered, w.held, w.hanging.Load(), w.nodes, w.users, w.files)
 		}
 	})
 }
 
 // What uses a directory or file that a change hangs in is refused: the change may come yet. What only reads may hang there a
-// few times. Others go on.
+// few times for each user. Others go on.
 func TestLateRequestsByNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newLateWorld(nil)
@@ -104,6 +108,9 @@ func TestLateRequestsByNode(t *testing.T) {
 		}
 		if !refused(8, 0) || refused(9, 0) {
 			t.Error("so many reads hang in node 8, and it is not refused, or others are")
+		}
+		if c, st := w.requestOf(1001, 8, use{}); !st.Ok() || c.end() {
+			t.Error("the reads of one user hang in a node, and it is refused to another")
 		}
 		for _, c := range all {
 			c.end()
