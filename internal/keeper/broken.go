@@ -114,7 +114,7 @@ func (k *Keeper) troubleOf(v *victim, shape *classify.Shape, counts bool) (is tr
 	if f, ok := k.inv.File(v.info.Key); !ok || f.InUse {
 		return trouble{}
 	}
-	is.young = k.young(&v.layout, v.info.MtimeNs, &outcome{})
+	is.young = k.young(&v.layout, &v.info, &outcome{})
 	facts := classify.Facts{SizeBytes: v.info.SizeBytes, AllocatedBytes: classify.Unallocated, Modified: time.Unix(0, v.info.MtimeNs)}
 	if counts {
 		facts.AllocatedBytes = v.info.AllocatedBytes
@@ -127,6 +127,9 @@ func (k *Keeper) troubleOf(v *victim, shape *classify.Shape, counts bool) (is tr
 	}
 	// Its age was looked at, by a clock that may have been set meanwhile.
 	is.kind = v.layout.Broken(facts, *shape, facts.Modified.Add(max(v.layout.Grace, time.Second)), 0)
+	if is.kind != classify.Fine && removable(v) && !v.layout.Temp {
+		is.young = k.atWork(&v.info, k.graceOf(&v.layout), &outcome{}) || is.young
+	}
 	return is
 }
 
@@ -142,7 +145,7 @@ func (k *Keeper) presence(dir, name string) classify.Presence {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return classify.Absent
-	case err != nil, layout.Temp && k.young(&layout, info.MtimeNs, &outcome{}):
+	case err != nil, layout.Temp && k.young(&layout, &info, &outcome{}):
 		return classify.NotKnown
 	}
 	return classify.Present
@@ -154,7 +157,7 @@ func (k *Keeper) shapeOf(d *inventory.Directory, dir string) *classify.Shape {
 	// Those that can be read are enough.
 	_ = k.inv.Names(d, func(name string, _ uint64, stat func() (inventory.Info, error)) bool {
 		layout := classify.Classify(path.Join(dir, name), classify.Context{})
-		if info, err := stat(); err == nil && info.Regular && layout.Owner != classify.Unknown && !k.young(&layout, info.MtimeNs, &outcome{}) {
+		if info, err := stat(); err == nil && info.Regular && layout.Owner != classify.Unknown && !k.young(&layout, &info, &outcome{}) {
 			siblings = append(siblings, classify.Sibling{File: layout, SizeBytes: info.SizeBytes})
 		}
 		return len(siblings) < mostSiblings

@@ -337,7 +337,7 @@ func (k *Keeper) removeOne(v *victim, p purge, out *outcome) {
 		k.kept.add(v.Key)
 		return
 	}
-	if k.young(&v.layout, v.info.MtimeNs, out) {
+	if k.young(&v.layout, &v.info, out) {
 		k.kept.add(v.Key)
 		return
 	}
@@ -358,8 +358,19 @@ func (k *Keeper) idle(key FileKey, lastUse uint32) bool {
 	return ok && !f.InUse && f.LastUse == lastUse
 }
 
-// young reports whether a file is younger than its grace period.
-func (k *Keeper) young(f *classify.File, mtimeNs int64, out *outcome) bool {
+// young reports whether a file is younger than its grace period, or one whose writer may be at work on it.
+func (k *Keeper) young(f *classify.File, i *inventory.Info, out *outcome) bool {
+	grace := k.graceOf(f)
+	left, young := k.wall.young(time.Unix(0, i.MtimeNs), grace)
+	if young {
+		out.later(left)
+	}
+	// Each look counts, so a file that is young by its mtime is looked at, too.
+	return f.Temp && k.atWork(i, grace, out) || young
+}
+
+// graceOf returns for how long after its last change a file is left alone.
+func (k *Keeper) graceOf(f *classify.File) time.Duration {
 	grace := max(f.Grace, leastGrace)
 	switch {
 	case f.Temp && k.TempGrace != 0:
@@ -367,12 +378,7 @@ func (k *Keeper) young(f *classify.File, mtimeNs int64, out *outcome) bool {
 	case !f.Temp && k.Grace != 0:
 		grace = k.Grace
 	}
-	grace += k.Silent.behind()
-	left, young := k.wall.young(time.Unix(0, mtimeNs), grace)
-	if young {
-		out.later(left)
-	}
-	return young
+	return grace + k.Silent.behind()
 }
 
 // removeSide prepares the removal of an entry of two files: the one that says that the data
@@ -401,7 +407,7 @@ func (k *Keeper) removeSide(v *victim, out *outcome) (ready bool) {
 	case err != nil, !info.Regular, info.Links > 1:
 		return false
 	}
-	if f, ok := k.inv.File(info.Key); ok && f.InUse || k.young(&v.layout, info.MtimeNs, out) {
+	if f, ok := k.inv.File(info.Key); ok && f.InUse || k.young(&v.layout, &info, out) {
 		k.kept.add(info.Key)
 		return false
 	}
@@ -431,6 +437,7 @@ func (k *Keeper) unlink(dir, name string, info inventory.Info, count *atomic.Int
 			k.evictedBytes.Add(f.Bytes)
 		}
 	}
+	k.watched.gone(info.Key)
 	k.changed()
 	return true
 }

@@ -120,6 +120,8 @@ type Keeper struct {
 	inv     *inventory.Inventory
 	learner *learner
 	wall    *wallClock
+	watched *watched
+	once    bool // it makes a Pass
 	pace    logpace.Pace
 
 	savingMu   sync.Mutex // held by who changes rules that are saved, until they are; taken before rulesMu
@@ -158,8 +160,10 @@ func New(opts Options) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
+	wall := newWallClock()
+	monotonic := func() time.Duration { at, _ := wall.now(); return at }
 	k := &Keeper{
-		Options: opts, inv: inv, learner: learner, wall: newWallClock(), kick: make(chan struct{}, 1),
+		Options: opts, inv: inv, learner: learner, wall: wall, watched: newWatched(monotonic, 2*max(opts.Rescan, time.Hour)), kick: make(chan struct{}, 1),
 		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool), every: tick, retry: retryScan, busyPatience: busyPatience,
 	}
 	if err := k.begin(); err != nil {

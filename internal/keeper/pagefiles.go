@@ -87,7 +87,7 @@ func (k *Keeper) givePageFilesUp(ctx context.Context, top *inventory.Directory, 
 // givePageFileUp removes a page file if nobody uses it. First the service forgets what is in it, so that a daemon that
 // is killed in between has lost keys at worst.
 func (k *Keeper) givePageFileUp(ctx context.Context, v *victim) {
-	if !v.info.Regular || v.info.Links > 1 || k.pinned(v.path) || !k.idle(v.Key, v.LastUse) || k.young(&v.layout, v.info.MtimeNs, &outcome{}) {
+	if !v.info.Regular || v.info.Links > 1 || k.pinned(v.path) || !k.idle(v.Key, v.LastUse) || k.young(&v.layout, &v.info, &outcome{}) {
 		return
 	}
 	if err := k.PageFiles.Forget(ctx, v.path); err != nil {

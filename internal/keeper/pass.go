@@ -46,6 +46,7 @@ type Entry struct {
 // Pass does once what Run does all the time: it scans the directory and removes what has to go, and tells of each
 // file that went, in order. With pretend nothing goes. It must not be called while Run runs.
 func (k *Keeper) Pass(ctx context.Context, pretend bool, went func(Entry)) (*Remainder, error) {
+	k.once = true
 	if err := k.inv.Scan(ctx); err != nil {
 		return nil, err
 	}
@@ -141,7 +142,7 @@ func (r *Remainder) why(at string, info *inventory.Info) Why {
 		return Pinned
 	case r.inUse[info.Key]:
 		return InUse
-	case k.young(&layout, info.MtimeNs, &outcome{}):
+	case k.young(&layout, info, &outcome{}):
 		return Young
 	}
 	return EnoughRoom

@@ -52,7 +52,7 @@ func TestPretend(t *testing.T) {
 	const side = gdsName + ".metadata"
 	old(t, dir, "a0/a0000000000000000000000000000001", mib, 3*time.Hour)
 	old(t, dir, "a0/a0000000000000000000000000000002", mib, 2*time.Hour)
-	old(t, dir, "a0/a0000000000000000000000000000003.tmp", mib, 20*time.Minute)
+	old(t, dir, "a0/a0000000000000000000000000000003.tmp", mib, 26*time.Hour)
 	old(t, dir, gdsName, mib, 150*time.Minute)
 	old(t, dir, side, 4096, 150*time.Minute)
 	old(t, dir, "bad\xff\nname", mib, 9*time.Hour)

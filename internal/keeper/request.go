@@ -105,7 +105,7 @@ func (k *Keeper) whyItStays(v *victim) string {
 		return "the scan of the directory has not found it yet"
 	case f.InUse:
 		return "it is open or registered"
-	case k.young(&v.layout, v.info.MtimeNs, &out):
+	case k.young(&v.layout, &v.info, &out):
 		return fmt.Sprintf("it was changed just now; its grace period ends in %v", out.young.Round(time.Second))
 	}
 	if data := k.dataOf(v); data != "" {
