@@ -217,8 +217,8 @@ func (s *flagValues) readFile(ctx *kong.Context, flags []*kong.Flag) (map[string
 
 // unknownKey says which keys there are.
 func unknownKey(command, key string, keys []string) string {
-	if near := spelling.Nearest(key, keys, 1); len(near) == 1 {
-		return fmt.Sprintf(": %s has %s", command, near[0])
+	if near := spelling.Nearest(key, keys, 2); len(near) > 0 {
+		return fmt.Sprintf(": %s has %s", command, strings.Join(near, " and "))
 	}
 	return fmt.Sprintf("; the keys are the names of the flags of %s: %s", command, strings.Join(keys, ", "))
 }

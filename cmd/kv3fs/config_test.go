@@ -111,9 +111,9 @@ func TestCheckIsAConfiguration(t *testing.T) {
 func TestConfigurationErrors(t *testing.T) {
 	for config, want := range map[string]string{
 		"clutser: x":                        `kv3fs.yaml:3: unknown key "clutser": serve has cluster`,
-		"token-file: x":                     `unknown key "token-file": serve has pages-token-file`,
-		"listen: x":                         `unknown key "listen": serve has pages-listen`,
-		"size: x":                           `unknown key "size"; the keys are the names of the flags of serve: allow-other, `,
+		"token-file: x":                     `unknown key "token-file": serve has admin-token-file and pages-token-file`,
+		"listen: x":                         `unknown key "listen": serve has admin-listen and pages-listen`,
+		"size: x":                           `unknown key "size"; the keys are the names of the flags of serve: admin-cert, admin-key, `,
 		"config: x":                         `unknown key "config"`,
 		"check: true":                       `unknown key "check"`,
 		"version: true":                     `unknown key "version"`,
