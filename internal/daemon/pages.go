@@ -46,6 +46,7 @@ type Pages struct {
 	health    *health.Store        // of the daemon's data directory; nil where there is no daemon
 	registry  *prometheus.Registry // of the daemon; nil: the page service has its own
 	stopGrace time.Duration        // a test's, in place of the constant
+	etcdStart time.Duration        // likewise
 }
 
 // pagesDir is the directory of the page index in this host's part of the state

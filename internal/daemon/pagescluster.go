@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,9 @@ func (s EtcdStore) String() string { return "etcd://" + strings.Join(s.Endpoints
 const (
 	// etcdStart bounds how long a start waits for etcd. The service goes on looking for it, and the mount needs none.
 	etcdStart = 5 * time.Second
+	// startOverWait bounds a start that an operator has told to begin anew: that is done then, or never. It is longer than a lease of the
+	// page files, and than that of a leader.
+	startOverWait = 30 * time.Second
 	// etcdAgain is how long after a failure with etcd, or with the log in it, it is tried again.
 	etcdAgain = time.Second
 )
@@ -97,7 +101,11 @@ func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, 
 			return nil, err
 		}
 	}
-	first, cancel := context.WithTimeout(ctx, etcdStart)
+	wait := etcdStart
+	if p.StartOver {
+		wait = startOverWait
+	}
+	first, cancel := context.WithTimeout(ctx, cmp.Or(p.etcdStart, wait))
 	defer cancel()
 	c, err := r.connect(first)
 	if err != nil && !r.passes(err) {
@@ -159,10 +167,15 @@ func (r *replica) listen() (*httpserver.Listener, error) {
 	return l, nil
 }
 
-// passes reports whether an error of etcd, or of who has the page files, may pass by itself. What an operator has asked for is not put off.
+// passes reports whether an error of etcd, or of who has the page files, may pass by itself. What an operator has asked for is not put
+// off: by then hosts may serve that were to be stopped.
 func (r *replica) passes(err error) bool {
-	return errors.Is(err, cluster.ErrUnreachable) || errors.Is(err, cluster.ErrNoSpace) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
-		errors.Is(err, errOtherPages) || errors.Is(err, cluster.ErrLed) && !r.p.StartOver
+	for _, passing := range []error{cluster.ErrUnreachable, cluster.ErrNoSpace, cluster.ErrLed, context.DeadlineExceeded, context.Canceled, errOtherPages} {
+		if errors.Is(err, passing) {
+			return !r.p.StartOver
+		}
+	}
+	return false
 }
 
 // connect connects to etcd and makes sure that the prefix is this data directory's.

@@ -26,11 +26,13 @@ type mover struct {
 	*testing.T
 	data  string
 	hosts map[string]pagesPlace
+
+	etcdStart time.Duration
 }
 
 func newMover(t *testing.T, shared bool) *mover {
 	t.Helper()
-	m := &mover{T: t, data: t.TempDir(), hosts: map[string]pagesPlace{}}
+	m := &mover{T: t, data: t.TempDir(), hosts: map[string]pagesPlace{}, etcdStart: time.Minute}
 	for _, name := range []string{"a", "b"} {
 		at := sharedPlace(t, m.data, name)
 		at.shared = shared
@@ -47,7 +49,7 @@ func (m *mover) try(name, store string, startOver bool) (*sharedHost, error) {
 
 func (m *mover) tryWith(name, store string, startOver bool, times pageservice.Options) (*sharedHost, error) {
 	m.Helper()
-	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Drain: patience, StartOver: startOver, Index: times, Log: slog.New(slog.DiscardHandler)}
+	p := Pages{Listen: []httpserver.Address{{Network: "tcp", Where: "127.0.0.1:0"}}, Drain: patience, StartOver: startOver, Index: times, Log: slog.New(slog.DiscardHandler), etcdStart: m.etcdStart}
 	if store != httpserver.Embedded {
 		config, err := cluster.ParseStore(store)
 		if err != nil {
@@ -256,6 +258,34 @@ func TestDrainingHost(t *testing.T) {
 	a.yield()
 	await(t, "it is known to lead no more", listed(""))
 	a.end(t)
+}
+
+// TestStartOverIsNotPutOff: an operator's wish to begin anew that cannot be fulfilled now is refused, and not done when all has changed.
+func TestStartOverIsNotPutOff(t *testing.T) {
+	t.Parallel()
+	m := newMover(t, true)
+	m.etcdStart = time.Second
+	h, err := m.try("a", "etcd://127.0.0.1:1/kv3fs/away", true)
+	if err == nil {
+		h.end(t)
+		t.Fatal("it is put off")
+	}
+	t.Log(err)
+	slow, err := takePages(t.Context(), m.data, m.hosts["b"].me, true, pagesLeasePeriod, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := etcd.Start(t, etcd.Options{Members: 1})
+	m.etcdStart = time.Minute
+	if h, err = m.try("a", fmt.Sprintf("etcd://%s/kv3fs/taken", members.Endpoints()[0]), true); err == nil {
+		h.end(t)
+		t.Error("it is put off until another host has ended")
+	} else if !errors.Is(err, errOtherPages) {
+		t.Error(err)
+	}
+	if err := slow.end(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestFirstHostsAtOnce: a host that finds another one about to begin the index in etcd waits for it.

@@ -270,7 +270,7 @@ func takePages(ctx context.Context, data string, me hostID, alone bool, period t
 		select {
 		case <-time.After(min(max(s.Wait, period/100), period/looksPerPeriod)):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, fmt.Errorf("%s: wait for what another host's page service may have: %w", dir, ctx.Err())
 		}
 	}
 }
