@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -209,11 +210,18 @@ func TestLateOnMount(t *testing.T) {
 		t.Helper()
 		eventually("read "+name, func() bool { got, err := os.ReadFile(w.path(name)); return err == nil && string(got) == text })
 	}
-	// hang has calls hang until ended, and sees one of them end with EIO meanwhile.
+	// hang has calls hang until ended, and sees one of them end with EIO meanwhile, and not because of what came before it.
 	hang := func(what string, call func() error) {
 		t.Helper()
-		d.Hang(func(c faultdir.Call) bool { return c.Op == what || c.Name == what })
-		eventually(what+" hangs", func() bool { err := call(); return errors.Is(err, unix.EIO) && late() > 0 })
+		var hangs atomic.Bool
+		d.Hang(func(c faultdir.Call) bool {
+			is := c.Op == what || c.Name == what
+			if is {
+				hangs.Store(true)
+			}
+			return is
+		})
+		eventually(what+" hangs", func() bool { err := call(); return errors.Is(err, unix.EIO) && hangs.Load() && late() > 0 })
 	}
 	ended := func() {
 		t.Helper()

@@ -20,7 +20,7 @@ func TestBrokenDescriptors(t *testing.T) {
 	ctx := t.Context()
 	d := faultdir.New(t)
 	k := daemontest.ServeWith(t, daemontest.Options{Data: d.Path, Flags: []string{
-		"--shared", "on", "--pages-listen", "off", "--attr-timeout", "0s", "--entry-timeout", "0s", "--negative-timeout", "0s"}})
+		"--shared", "on", "--pages-listen", "off", "--deadline", "1m", "--attr-timeout", "0s", "--entry-timeout", "0s", "--negative-timeout", "0s"}})
 	path := filepath.Join(k.Mount, "file")
 	if err := os.WriteFile(path, make([]byte, 8192), 0o644); err != nil {
 		t.Fatal(err)

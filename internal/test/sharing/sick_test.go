@@ -38,7 +38,7 @@ func TestSickStore(t *testing.T) {
 	ctx := t.Context()
 	d := faultdir.New(t)
 	k := daemontest.ServeWith(t, daemontest.Options{Data: d.Path, Flags: []string{
-		"--shared", "on", "--pages-listen", "off", "--attr-timeout", "0s", "--entry-timeout", "0s", "--negative-timeout", "0s"}})
+		"--shared", "on", "--pages-listen", "off", "--deadline", "1m", "--attr-timeout", "0s", "--entry-timeout", "0s", "--negative-timeout", "0s"}})
 	dir := filepath.Join(k.Mount, "dir")
 	path := filepath.Join(dir, "file")
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(path, make([]byte, 8192), 0o644)); err != nil {
