@@ -17,8 +17,8 @@ import (
 //  2. Both stores delete.
 //  3. Loads from far that began before that keep nothing of these blocks.
 //
-// What may still be near after an error is queued again, as far as it was: else it would stay near alone, and
-// no Flush would say so.
+// What may still be near after an error, and not far, is queued: else it would stay near alone, and no Flush would
+// say so.
 func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	if err := s.group.Enter(); err != nil {
 		return err
@@ -38,9 +38,18 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 		return s.group.Explain(err)
 	}
 	err := named(s.nearName, s.near.Delete(inner, keys))
-	isNear = err != nil
+	if isNear = err != nil; isNear {
+		for key := range taken {
+			taken[key] = true
+		}
+	}
 	if away := s.health.err(); away != nil {
 		return errors.Join(err, fmt.Errorf("kvstore: blocks are not deleted in %s: %w", s.farName, away))
+	}
+	if isNear {
+		for _, key := range keys {
+			taken[key] = true
+		}
 	}
 	far := s.far.Delete(inner, keys)
 	s.health.note(far)
@@ -68,14 +77,14 @@ func (s *Store) stopKeeping(keys []kv.Key) (moving []<-chan struct{}) {
 	return moving
 }
 
-// keepAgain ends what stopKeeping has begun. Of what stopSending has taken it queues again what may be near, when the last
-// Delete of the block ends.
-func (s *Store) keepAgain(keys, taken []kv.Key, isNear bool) {
+// keepAgain ends what stopKeeping has begun. What was taken from the queue, or from the far store, and may be near, it
+// queues when the last Delete of the block ends; true is what is perhaps not near either.
+func (s *Store) keepAgain(keys []kv.Key, taken map[kv.Key]bool, isNear bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if isNear {
-		for _, key := range taken {
-			s.owed[key] = true
+		for key, unsure := range taken {
+			s.owed[key] = s.owed[key] || unsure
 		}
 	} else {
 		for _, key := range keys {
@@ -92,16 +101,18 @@ func (s *Store) keepAgain(keys, taken []kv.Key, isNear bool) {
 			continue
 		}
 		delete(s.deleting, key)
-		if s.owed[key] {
+		if unsure, is := s.owed[key]; is {
 			delete(s.owed, key)
-			s.unsent.putBack(key) // before another Delete can begin
+			s.unsent.putBack(key, unsure) // before another Delete can begin
 		}
 	}
 }
 
-// stopSending takes these blocks out of the queue. It returns those that were in it, and events to wait for.
-func (s *Store) stopSending(keys []kv.Key) (taken []kv.Key, moving []<-chan struct{}) {
+// stopSending takes these blocks out of the queue. It returns those that were in it, with true if that was unsure, and
+// events to wait for.
+func (s *Store) stopSending(keys []kv.Key) (taken map[kv.Key]bool, moving []<-chan struct{}) {
 	u := s.unsent
+	taken = map[kv.Key]bool{}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, key := range keys {
@@ -109,7 +120,7 @@ func (s *Store) stopSending(keys []kv.Key) (taken []kv.Key, moving []<-chan stru
 		if p == nil {
 			continue
 		}
-		taken = append(taken, key)
+		taken[key] = p.unsure
 		switch {
 		case p.sending:
 			p.deleted = true

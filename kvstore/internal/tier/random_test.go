@@ -40,7 +40,7 @@ func TestRandomFaults(t *testing.T) {
 		all.Go(func() {
 			for range steps {
 				k := key(caller*keysOfEach + random.IntN(keysOfEach))
-				switch random.IntN(5) {
+				switch random.IntN(6) {
 				case 0, 1:
 					_ = h.trySave(k)
 					deleted[caller][k] = false
@@ -55,27 +55,15 @@ func TestRandomFaults(t *testing.T) {
 					deleted[caller][k] = h.Delete(t.Context(), []kv.Key{k}) == nil
 				case 4:
 					_ = h.tryLoad(h.Store, k) // it looks at the bytes
+				case 5:
+					if err := h.Flush(h.bounded()); err != nil && strings.Contains(err.Error(), "did not get") {
+						t.Error(err)
+					}
 				}
 			}
 		})
 	}
-	stop := make(chan struct{})
-	var flusher sync.WaitGroup
-	flusher.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				if err := h.Flush(t.Context()); err != nil && strings.Contains(err.Error(), "did not get") {
-					t.Error(err)
-				}
-			}
-		}
-	})
 	all.Wait()
-	close(stop)
-	flusher.Wait()
 	h.near.Set()
 	h.far.Set()
 	h.eventually("Flush succeeds", func() bool { return h.Flush(h.bounded()) == nil })

@@ -211,7 +211,7 @@ func (a *attempt) arrived(p *parcel) {
 	u := a.s.unsent
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.leave(p)
+	u.end(p)
 }
 
 // refused says that the far store has not taken blocks.
@@ -231,15 +231,12 @@ func (a *attempt) refused(err error, some ...*parcel) {
 
 // giveUp says that a block will not get far.
 func (s *Store) giveUp(p *parcel, err error) {
-	s.unsent.mu.Lock()
-	defer s.unsent.mu.Unlock()
-	if p.left {
-		return
-	}
-	if !p.deleted && !p.unsure {
+	u := s.unsent
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !p.left && u.end(p) && !p.deleted && !p.unsure {
 		s.loseLocked(err)
 	}
-	s.unsent.leave(p)
 }
 
 // failed puts a block back into the queue. After Close has begun it is given up.

@@ -46,7 +46,7 @@ type Store struct {
 	wanted   chan kv.Key           // for the filler
 	isWanted map[kv.Key]struct{}   // what is in wanted
 	searched time.Time             // when keeps were last searched for idle ones, for want of memory
-	owed     map[kv.Key]bool       // blocks that a Delete has taken from the queue and left near
+	owed     map[kv.Key]bool       // blocks that a Delete has left near and perhaps not far; true: perhaps not near either
 	reading  map[*reading]struct{} // loads from far that are under way
 	deleting map[kv.Key]int        // calls of Delete that are under way
 }

@@ -35,6 +35,7 @@ type unsent struct {
 type parcel struct {
 	key     kv.Key
 	sending bool          // a sender has it
+	again   bool          // what that sender finds may be older than the last save: it is to look again
 	deleted bool          // the sender that has it is to try no more
 	unsure  bool          // a Delete of it has failed: if it is not near, that is no loss
 	left    bool          // it is sent, or given up
@@ -68,13 +69,24 @@ func (u *unsent) put(p *parcel) {
 	u.change()
 }
 
-// putBack queues a block again that a Delete has taken out, if it is not there by now.
-func (u *unsent) putBack(key kv.Key) {
+// putBack queues a block of which a Delete has failed, if it is not there by now.
+func (u *unsent) putBack(key kv.Key, unsure bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.all[key] == nil {
-		u.put(&parcel{key: key, unsure: true})
+	if !u.has(key, unsure) {
+		u.put(&parcel{key: key, unsure: unsure})
 	}
+}
+
+// has reports whether a block is queued that was saved just now, or that may be near nevertheless. The lock is held.
+func (u *unsent) has(key kv.Key, unsure bool) bool {
+	p := u.all[key]
+	if p == nil {
+		return false
+	}
+	p.unsure = p.unsure && unsure
+	p.again = p.sending
+	return true
 }
 
 // compact removes what has left from the queue, once that is most of it. The lock is held.
@@ -126,7 +138,7 @@ func (u *unsent) take(most int) (some []*parcel, wait time.Duration) {
 		case alone && p.fails == 0 && waits(u.lastTime.Add(retryAfter)): // it may be that only others are refused
 		case alone && p.fails > 0 && waits(u.lastTime.Add(u.pause)):
 		default:
-			p.sending = true
+			p.sending, p.again = true, false
 			some = append(some, p)
 			continue
 		}
@@ -178,6 +190,18 @@ func (u *unsent) leave(p *parcel) {
 	u.change()
 }
 
+// end removes a parcel that a sender is done with, and reports true, unless it is to look again. The lock is held.
+func (u *unsent) end(p *parcel) bool {
+	if p.again && !p.left && !p.deleted {
+		p.sending = false
+		u.queue = append(u.queue, p)
+		u.change()
+		return false
+	}
+	u.leave(p)
+	return true
+}
+
 // errSlow means that the queue was full.
 var errSlow = errors.New("kvstore: too many blocks wait for the far store")
 
@@ -202,7 +226,7 @@ func (s *Store) send(d *saving, key kv.Key) {
 	for {
 		healthy, why := s.health.change(), s.health.err()
 		u.mu.Lock()
-		if u.all[key] != nil {
+		if u.has(key, false) {
 			u.mu.Unlock()
 			return
 		}
@@ -236,7 +260,7 @@ func (s *Store) sendLater(key kv.Key) {
 	u := s.unsent
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.all[key] == nil && len(u.all) < u.most {
+	if !u.has(key, true) && len(u.all) < u.most {
 		u.put(&parcel{key: key, unsure: true})
 	}
 }

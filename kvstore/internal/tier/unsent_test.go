@@ -3,6 +3,7 @@ package tier_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -126,27 +127,107 @@ func TestDeleteThatFails(t *testing.T) {
 			t.Error("the block is not in both stores")
 		}
 	})
-	t.Run("ended", func(t *testing.T) {
+	t.Run("near, of a block that is far", func(t *testing.T) {
 		h := hostOn(t, t.TempDir(), "a", tier.Options{})
-		hold := make(chan struct{})
-		h.far.Set(fault.Fault{Method: fault.Save, Hold: hold, Err: syscall.EIO})
 		h.save(key(0))
-		h.eventually("it is being sent", func() bool { return h.far.Hits()[0] > 0 })
-		ctx, cancel := context.WithCancel(t.Context())
-		deleted := make(chan error)
-		go func() { deleted <- h.Delete(ctx, keys(0, 1)) }()
-		h.eventually("Delete has taken it out of the queue", func() bool { return h.Stats().UnsentBlocks == 0 })
-		cancel()
-		if err := <-deleted; !errors.Is(err, context.Canceled) {
+		h.flush()
+		h.near.Set(fault.Fault{Method: fault.Delete, Err: syscall.EIO})
+		if err := h.Delete(t.Context(), keys(0, 2)); !errors.Is(err, syscall.EIO) {
 			t.Errorf("Delete: %v", err)
 		}
-		close(hold)
-		h.far.Set()
 		h.flush()
 		if h.has(h.near, key(0)) != 1 || h.has(h.far, key(0)) != 1 {
 			t.Error("the block is not in both stores")
 		}
 	})
+	t.Run("ended", func(t *testing.T) { deleteEnds(t, false) })
+	t.Run("ended, and evicted", func(t *testing.T) { deleteEnds(t, true) })
+}
+
+// A Delete that has not come to the near store makes no block one that may be lost.
+func deleteEnds(t *testing.T, evicted bool) {
+	h := hostOn(t, t.TempDir(), "a", tier.Options{})
+	hold := make(chan struct{})
+	h.far.Set(fault.Fault{Method: fault.Save, Hold: hold, Err: syscall.EIO})
+	h.save(key(0))
+	h.eventually("it is being sent", func() bool { return h.far.Hits()[0] > 0 })
+	ctx, cancel := context.WithCancel(t.Context())
+	deleted := make(chan error)
+	go func() { deleted <- h.Delete(ctx, keys(0, 1)) }()
+	h.eventually("Delete has taken it out of the queue", func() bool { return h.Stats().UnsentBlocks == 0 })
+	cancel()
+	if err := <-deleted; !errors.Is(err, context.Canceled) {
+		t.Errorf("Delete: %v", err)
+	}
+	if evicted {
+		if err := h.near.Delete(t.Context(), keys(0, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(hold)
+	h.far.Set()
+	if evicted {
+		h.mustLose(1)
+		return
+	}
+	h.flush()
+	if h.has(h.near, key(0)) != 1 || h.has(h.far, key(0)) != 1 {
+		t.Error("the block is not in both stores")
+	}
+}
+
+// mustLose checks that Flush says that blocks were lost.
+func (h *host) mustLose(n int) {
+	h.Helper()
+	if err := h.Flush(h.bounded()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%d blocks did not get from Segment to Posix", n)) {
+		h.Errorf("Flush: %v", err)
+	}
+}
+
+// A block that is saved again while it waits after a Delete that failed, and is evicted then, is lost.
+func TestSavedAfterADeleteThatFailed(t *testing.T) {
+	h := hostOn(t, t.TempDir(), "a", tier.Options{})
+	h.far.Set(fault.Fault{Method: fault.Save, Err: syscall.ENOSPC})
+	h.save(key(0))
+	h.near.Set(fault.Fault{Method: fault.Delete, Err: syscall.EIO})
+	if err := h.Delete(t.Context(), keys(0, 1)); !errors.Is(err, syscall.EIO) {
+		t.Errorf("Delete: %v", err)
+	}
+	h.near.Set()
+	h.save(key(0))
+	if err := h.near.Delete(t.Context(), keys(0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	h.far.Set()
+	h.mustLose(1)
+}
+
+// A block that is saved again just when a sender has found that it is not near any more is sent.
+func TestSavedWhileASenderMissesIt(t *testing.T) {
+	for name, deletes := range map[string]bool{"evicted": false, "a Delete has failed": true} {
+		t.Run(name, func(t *testing.T) {
+			h := hostOn(t, t.TempDir(), "a", tier.Options{})
+			h.far.Set(fault.Fault{Method: fault.Save, Err: syscall.ENOSPC})
+			h.save(key(0))
+			if deletes {
+				h.near.Set(fault.Fault{Method: fault.Delete, Err: syscall.EIO})
+				if err := h.Delete(t.Context(), keys(0, 1)); !errors.Is(err, syscall.EIO) {
+					t.Errorf("Delete: %v", err)
+				}
+			}
+			hold := make(chan struct{})
+			h.near.Set(fault.Fault{Method: fault.Load, Hold: hold, Err: kv.ErrMiss})
+			h.eventually("a sender reads it", func() bool { return h.near.Hits()[0] > 0 })
+			h.save(key(0))
+			h.near.Set()
+			h.far.Set()
+			close(hold)
+			h.flush()
+			if h.has(h.near, key(0)) != 1 || h.has(h.far, key(0)) != 1 {
+				t.Error("the block is not in both stores")
+			}
+		})
+	}
 }
 
 // What is saved and deleted while the far store does not answer leaves the queue.
