@@ -29,7 +29,6 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 	}
 	inner, cancel := s.group.With(ctx)
 	defer cancel()
-	s.partials.drop(keys...)
 	moving := s.stopKeeping(keys)
 	taken, sending := s.stopSending(keys)
 	isNear := true // perhaps
@@ -42,6 +41,8 @@ func (s *Store) Delete(ctx context.Context, keys []kv.Key) error {
 		for key := range taken {
 			taken[key] = true
 		}
+	} else {
+		s.partials.drop(keys...)
 	}
 	if away := s.health.err(); away != nil {
 		return errors.Join(err, fmt.Errorf("kvstore: blocks are not deleted in %s: %w", s.farName, away))

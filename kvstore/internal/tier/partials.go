@@ -21,14 +21,15 @@ type partials struct {
 
 type partial struct {
 	have []bool
+	owed bool // the far store has refused a part of it
 	last time.Time
 }
 
 // mostPartials bounds the memory. Beyond it, blocks are not counted, but looked up.
 const mostPartials = 1 << 14
 
-// saved reports whether these shards complete a block.
-func (p *partials) saved(key kv.Key, indexes []int) (whole bool) {
+// saved reports whether these shards complete a block, and whether the far store lacks these or earlier ones.
+func (p *partials) saved(key kv.Key, indexes []int, lacks bool) (whole, owed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -38,7 +39,7 @@ func (p *partials) saved(key kv.Key, indexes []int) (whole bool) {
 		if b == nil && len(p.blocks) >= mostPartials {
 			maps.DeleteFunc(p.blocks, idle)
 			if len(p.blocks) >= mostPartials {
-				return false
+				return false, lacks
 			}
 		}
 		b = &partial{have: make([]bool, p.shards)}
@@ -47,15 +48,15 @@ func (p *partials) saved(key kv.Key, indexes []int) (whole bool) {
 		}
 		p.blocks[key] = b
 	}
-	b.last = now
+	b.last, b.owed = now, b.owed || lacks
 	for _, i := range indexes {
 		b.have[i] = true
 	}
 	if slices.Contains(b.have, false) {
-		return false
+		return false, b.owed
 	}
 	delete(p.blocks, key)
-	return true
+	return true, b.owed
 }
 
 // drop forgets what came of blocks.

@@ -19,10 +19,12 @@ func TestRandomFaults(t *testing.T) {
 	const callers, keysOfEach, steps = 4, 3, 40
 	first := seed.New(t)
 	h := hostOn(t, t.TempDir(), "a", tier.Options{})
+	// Two faults in different shards would have the near store get a block whole from two saves that fail.
+	isFirst := func(_ kv.Key, index int) bool { return index == 0 }
 	h.near.Set(
 		fault.Fault{Method: fault.Load, Chance: 0.05, Seed: first, Err: syscall.EIO},
 		fault.Fault{Method: fault.Lookup, Chance: 0.05, Seed: first, Err: syscall.EIO},
-		fault.Fault{Method: fault.Save, Chance: 0.02, Seed: first, Err: syscall.ENOSPC},
+		fault.Fault{Method: fault.Save, Where: isFirst, Chance: 0.06, Seed: first, Err: syscall.ENOSPC},
 		fault.Fault{Method: fault.Delete, Chance: 0.3, Seed: first, Err: syscall.EIO},
 	)
 	h.far.Set(

@@ -35,8 +35,10 @@ type blockPart struct {
 	key   kv.Key
 	which []int
 	left  int
+	saved []int // indexes of shards that the near store has taken
 	err   error
 	whole bool // the batch has all shards of the block
+	owed  bool // the far store has not all of them
 }
 
 func (d *saving) parts() (of []*blockPart) {
@@ -85,20 +87,20 @@ func (d *saving) nearFirst() {
 	var direct []int
 	for i, err := range t.All() {
 		p := of[i]
-		if p.left--; err != nil && (p.err == nil || errors.Is(err, kv.ErrAbandoned)) {
-			p.err = err
+		p.note(d.Shard(i).Index, err)
+		p.owed = true
+		if p.left--; p.left > 0 {
+			continue
+		}
+		if is, unsure := d.completes(p); is {
+			s.send(d, p.key, unsure)
 		}
 		switch {
-		case p.left > 0:
 		case p.err == nil:
-			if d.completes(p) {
-				s.send(d, p.key)
-			}
 			d.SettleAll(p.which, nil)
 		case p.whole && d.Ended() == nil && s.farMayTake(p.err):
 			direct = append(direct, p.which...)
 		default:
-			s.partials.drop(p.key)
 			d.SettleAll(p.which, named(s.nearName, p.err))
 		}
 	}
@@ -107,28 +109,37 @@ func (d *saving) nearFirst() {
 	}
 }
 
-// completes reports whether the near store has all of a block with this part, or had it before.
-func (d *saving) completes(p *blockPart) bool {
-	if p.whole {
-		return true
+// note says how the near store has saved a shard of the part.
+func (p *blockPart) note(index int, err error) {
+	switch {
+	case err == nil:
+		p.saved = append(p.saved, index)
+	case p.err == nil || errors.Is(err, kv.ErrAbandoned):
+		p.err = err
 	}
-	indexes := make([]int, len(p.which))
-	for n, i := range p.which {
-		indexes[n] = d.Shard(i).Index
+}
+
+// completes reports whether the near store has all of a block with this part, or had it before, and the far store does
+// not; unsure, that this may be so. A part of it that was refused changes nothing of what came before.
+func (d *saving) completes(p *blockPart) (is, unsure bool) {
+	s := d.s
+	if p.whole || errors.Is(p.err, kv.ErrConflict) { // the near store has begun anew
+		s.partials.drop(p.key)
+		return p.err == nil && p.owed, false
 	}
-	return d.s.partials.saved(p.key, indexes) || d.s.hasNear(p.key)
+	all, owed := s.partials.saved(p.key, p.saved, p.owed)
+	if all || !owed || len(p.saved) == 0 {
+		return all && owed, false
+	}
+	found := make([]bool, 1)
+	err := s.near.Lookup(s.ctx, []kv.Key{p.key}, found)
+	return found[0] || err != nil, err != nil
 }
 
 // farMayTake reports whether a block that the near store has not taken can go to the far one.
 func (s *Store) farMayTake(err error) bool {
 	return !errors.Is(err, kv.ErrConflict) && !errors.Is(err, kv.ErrAbandoned) && !errors.Is(err, kv.ErrClosed) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && s.health.err() == nil
-}
-
-// hasNear reports whether the near store has a block whole.
-func (s *Store) hasNear(key kv.Key) bool {
-	found := make([]bool, 1)
-	return s.near.Lookup(s.ctx, []kv.Key{key}, found) == nil && found[0]
 }
 
 // direct saves whole blocks to the far store, because the near one could not take them.
@@ -169,18 +180,16 @@ func (d *saving) through() {
 			if errors.Is(err, kv.ErrAbandoned) {
 				errs[i] = named(s.nearName, err)
 			}
-			if p := of[i]; err != nil && p.err == nil {
-				p.err = err
-			}
+			of[i].note(d.Shard(i).Index, err)
 		}
 	}
-	refused := map[kv.Key]bool{}
 	settle := func(i int, err error) {
 		p := of[i]
-		refused[p.key] = refused[p.key] || err != nil && !errors.Is(err, kv.ErrConflict)
-		// Of a block that comes in several batches, another part may have been refused.
-		if p.left--; p.left == 0 && nearErr == nil && p.err == nil && d.completes(p) && (refused[p.key] || !p.whole) {
-			s.sendLater(p.key)
+		p.owed = p.owed || err != nil && !errors.Is(err, kv.ErrConflict)
+		if p.left--; p.left == 0 && nearErr == nil {
+			if is, _ := d.completes(p); is {
+				s.sendLater(p.key)
+			}
 		}
 		d.Settle(i, worst(errs[i], named(s.farName, err)))
 	}

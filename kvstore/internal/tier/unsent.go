@@ -37,7 +37,7 @@ type parcel struct {
 	sending bool          // a sender has it
 	again   bool          // what that sender finds may be older than the last save: it is to look again
 	deleted bool          // the sender that has it is to try no more
-	unsure  bool          // a Delete of it has failed: if it is not near, that is no loss
+	unsure  bool          // it may not have been near, or a Delete of it has failed: if it is not near, that is no loss
 	left    bool          // it is sent, or given up
 	fails   int           // attempts that have failed
 	err     error         // of the last of these
@@ -219,19 +219,19 @@ func (p *patience) left(gone int, timeout time.Duration) time.Duration {
 	return timeout - time.Since(p.since)
 }
 
-// send queues a block. It waits for a place while the far store takes others; otherwise the
+// send queues a block, unsure if it may not be near. It waits for a place while the far store takes others; otherwise the
 // block stays near alone, which Flush says.
-func (s *Store) send(d *saving, key kv.Key) {
+func (s *Store) send(d *saving, key kv.Key, unsure bool) {
 	u := s.unsent
 	for {
 		healthy, why := s.health.change(), s.health.err()
 		u.mu.Lock()
-		if u.has(key, false) {
+		if u.has(key, unsure) {
 			u.mu.Unlock()
 			return
 		}
 		if len(u.all) < u.most {
-			u.put(&parcel{key: key})
+			u.put(&parcel{key: key, unsure: unsure})
 			u.mu.Unlock()
 			return
 		}

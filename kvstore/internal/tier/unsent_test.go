@@ -100,6 +100,25 @@ func TestPartsOfABlockThatIsNotFoundNear(t *testing.T) {
 			}
 		})
 	}
+	t.Run("saved again", func(t *testing.T) {
+		h := hostOn(t, t.TempDir(), "a", tier.Options{})
+		isLast := func(_ kv.Key, index int) bool { return index == layout.Shards()-1 }
+		h.near.Set(fault.Fault{Method: fault.Lookup, Drop: true}, fault.Fault{Method: fault.Save, Where: isLast, Count: 1, Err: syscall.ENOSPC})
+		all := shards(keys(0, 1), true)
+		for _, part := range [][]kv.Shard{all[:1], all[1:], all[2:]} {
+			task, err := h.Save(t.Context(), part)
+			if err == nil {
+				err = task.Wait(t.Context())
+			}
+			if err != nil && !errors.Is(err, syscall.ENOSPC) {
+				t.Fatal(err)
+			}
+		}
+		h.flush()
+		if h.has(h.far, key(0)) != 1 {
+			t.Error("it is not far")
+		}
+	})
 	t.Run("gone", func(t *testing.T) {
 		h := hostOn(t, t.TempDir(), "a", tier.Options{})
 		h.near.Set(fault.Fault{Method: fault.Lookup, Drop: true}, fault.Fault{Method: fault.Load, Err: kv.ErrMiss})
@@ -263,6 +282,34 @@ func TestRefusedBlock(t *testing.T) {
 	}
 	if n := h.has(h.far, append(keys(1, 39), keys(100, 40)...)...); n != 79 {
 		t.Errorf("%d are far", n)
+	}
+}
+
+// With WriteThrough, a block that comes in parts is sent again only if the far store has refused one of them.
+func TestWriteThroughInParts(t *testing.T) {
+	for _, refused := range []int{0, 1} {
+		h := hostOn(t, t.TempDir(), "a", tier.Options{WriteThrough: true})
+		h.near.Set(fault.Fault{Method: fault.Lookup}, fault.Fault{Method: fault.Load}) // they only count
+		for i, s := range shards(keys(0, 1), true) {
+			h.far.Set()
+			if i < refused {
+				h.far.Set(fault.Fault{Method: fault.Save, Err: syscall.EIO})
+			}
+			task, err := h.Save(t.Context(), []kv.Shard{s})
+			if err == nil {
+				err = task.Wait(t.Context())
+			}
+			if (err != nil) != (i < refused) {
+				t.Fatal(err)
+			}
+		}
+		h.flush()
+		if hits := h.near.Hits(); refused == 0 && hits[0]+hits[1] > 0 {
+			t.Errorf("the near store was asked %d times, and read %d times", hits[0], hits[1])
+		}
+		if h.has(h.far, key(0)) != 1 {
+			t.Error("it is not far")
+		}
 	}
 }
 
