@@ -23,7 +23,8 @@ type follower struct {
 	base     *reference // the snapshot with which it began
 	refs     snapshots  // as seen last
 
-	most mark // the last batch that this host has applied, whatever was read since
+	most mark      // the last batch that this host has applied, whatever was read since
+	led  time.Time // when another host led last, as far as yield has seen; zero: it has not looked
 }
 
 func newFollower(l *Log) *follower { return &follower{Log: l} }

@@ -1,12 +1,14 @@
 package etcdlog
 
 import (
+	"context"
 	"errors"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/cluster"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/test/etcd"
 )
@@ -19,6 +21,8 @@ func TestHostsThatDiffer(t *testing.T) {
 		"what was promised is kept by whoever leads next":           testPromises,
 		"hosts lead that agree on the number of ranks":              testWorlds,
 		"a host that has forgotten keys leads only if no other can": testPartial,
+		"a host yields only as long as others may be able to lead":  testYieldsInVain,
+		"two hosts do not yield to each other":                      testYieldToEachOther,
 		"a leader that others do not reach makes room":              testUnreached,
 		"a snapshot with which another host disagrees is none":      testDisagreement,
 	} {
@@ -105,6 +109,42 @@ func testPartial(s *site) {
 		}
 	}
 	b.leads()
+}
+
+func testYieldsInVain(s *site) {
+	s.ttl = shortLease
+	a := s.lead("a")
+	unable := s.join("Unable") // before all others in their order
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() {
+		done <- unable.Announce(ctx, func() cluster.State { return cluster.State{Role: string(Following)} })
+	}()
+	defer func() { cancel(); <-done }()
+	b := s.prepare(s.join("b"))
+	b.owner.partial = true
+	b.run()
+	await(s, "it yields", func() bool { return strings.Contains(b.State().Reason, `"Unable"`) })
+	if err := a.Close(); err != nil {
+		s.Fatal(err)
+	}
+	b.leads()
+}
+
+func testYieldToEachOther(s *site) {
+	s.o.World = 8
+	a := s.lead("a")
+	partial := s.prepare(s.join("partial"))
+	partial.owner.partial = true
+	partial.run()
+	await(s, "one is partial", func() bool { return partial.State().Partial })
+	s.o.World = 4
+	differs := s.start("differs")
+	await(s, "the other one differs", func() bool { return strings.Contains(differs.State().Reason, "--tp") })
+	if err := a.Close(); err != nil {
+		s.Fatal(err)
+	}
+	partial.leads()
 }
 
 func testUnreached(s *site) {
