@@ -225,7 +225,7 @@ func TestFair(t *testing.T) {
 	// A client of host b sends bodies that do not come, as far as it may.
 	for range 4 {
 		c := dial(t, a.target.Address)
-		fmt.Fprintf(c, "POST /0/exists HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nKv3fs-Forward: 1\r\nKv3fs-Host: b\r\nKv3fs-Cluster: the cluster\r\nKv3fs-To: a\r\nKv3fs-Client: uid 1\r\nContent-Length: %d\r\n\r\n{", secret, 4<<20-1)
+		fmt.Fprintf(c, "POST /0/exists HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nKv3fs-Forward: 2\r\nKv3fs-Host: b\r\nKv3fs-Cluster: the cluster\r\nKv3fs-To: a\r\nKv3fs-Client: uid 1\r\nContent-Length: %d\r\n\r\n{", secret, 4<<20-1)
 	}
 	body := `{"keys":["` + strings.Repeat("k", 1<<20) + `"]}`
 	for _, from := range [][2]string{{"b", "uid 2"}, {"c", "uid 1"}} {
@@ -233,7 +233,7 @@ func TestFair(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"1"}, "Kv3fs-Host": {from[0]}, "Kv3fs-Cluster": {"the cluster"}, "Kv3fs-To": {"a"}, "Kv3fs-Client": {from[1]}}
+		r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"2"}, "Kv3fs-Host": {from[0]}, "Kv3fs-Cluster": {"the cluster"}, "Kv3fs-To": {"a"}, "Kv3fs-Client": {from[1]}}
 		w, err := a.http.Do(r)
 		if err != nil {
 			t.Fatal(err)
@@ -287,7 +287,7 @@ func TestTwins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"1"}, "Kv3fs-Host": {"a"}, "Kv3fs-Cluster": {"the cluster"}, "Kv3fs-To": {"a"}}
+	r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"2"}, "Kv3fs-Host": {"a"}, "Kv3fs-Cluster": {"the cluster"}, "Kv3fs-To": {"a"}}
 	w, err := a.http.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// protocol is the version of the messages between hosts.
-const protocol = "1"
+// protocol is the version of the messages between hosts. Since 2, each says of which cluster its sender is, and for whom it is.
+const protocol = "2"
 
 const (
 	headerProtocol  = "Kv3fs-Forward"

@@ -234,7 +234,7 @@ func TestStrangers(t *testing.T) {
 	a := startHost(t, l, hostOptions{name: "a", token: secret})
 	b := startHost(t, l, hostOptions{name: "b", token: secret})
 	a.lead(nil)
-	right := http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"1"}, "Kv3fs-Host": {"b"}, "Kv3fs-Cluster": {"the cluster"}, "Kv3fs-To": {"a"}, "Kv3fs-Client": {"uid 1"}}
+	right := http.Header{"Authorization": {"Bearer " + secret}, "Kv3fs-Forward": {"2"}, "Kv3fs-Host": {"b"}, "Kv3fs-Cluster": {"the cluster"}, "Kv3fs-To": {"a"}, "Kv3fs-Client": {"uid 1"}}
 	send := func(change func(http.Header)) int {
 		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+a.target.Address+"/0/initialize", strings.NewReader(`{"num_pages":4}`))
 		if err != nil {
@@ -255,7 +255,7 @@ func TestStrangers(t *testing.T) {
 		status int
 	}{
 		{"right", func(http.Header) {}, 204},
-		{"another version", func(h http.Header) { h.Set("Kv3fs-Forward", "2") }, 400},
+		{"another version", func(h http.Header) { h.Set("Kv3fs-Forward", "1") }, 400},
 		{"no version, as an engine", func(h http.Header) { h.Del("Kv3fs-Forward") }, 400},
 		{"nobody", func(h http.Header) { h.Del("Kv3fs-Host") }, 400},
 		{"a long name", func(h http.Header) { h.Set("Kv3fs-Client", strings.Repeat("x", 257)) }, 400},
@@ -274,12 +274,12 @@ func TestStrangers(t *testing.T) {
 		"another program": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"exists":[true]}`)) }, "does not answer as a kv3fs does"},
 		"a redirect":      {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, "does not answer as a kv3fs does"},
 		"a newer kv3fs": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Kv3fs-Forward", "2")
+			w.Header().Set("Kv3fs-Forward", "9")
 			w.Header().Set("Kv3fs-Version", "9.9")
 			w.WriteHeader(400)
 		}, `is kv3fs \"9.9\", which takes requests in another form`},
 		"an endless answer": {func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Kv3fs-Forward", "1")
+			w.Header().Set("Kv3fs-Forward", "2")
 			w.Header().Set("Content-Length", "99999999999")
 		}, "an answer of 99999999999 bytes"},
 	} {
