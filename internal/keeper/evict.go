@@ -365,8 +365,14 @@ func (k *Keeper) young(f *classify.File, i *inventory.Info, out *outcome) bool {
 	if young {
 		out.later(left)
 	}
-	// Each look counts, so a file that is young by its mtime is looked at, too.
-	return f.Temp && k.atWork(i, grace, out) || young
+	if f.Temp { // each look counts, also at one that is young by its mtime
+		return k.atWork(i, grace, out) || young
+	}
+	if since, ok := k.inv.NewSince(i.Key); ok && since < grace {
+		out.later(grace - since)
+		young = true
+	}
+	return young
 }
 
 // graceOf returns for how long after its last change a file is left alone.

@@ -1,6 +1,7 @@
 package keeper
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -39,7 +40,7 @@ func (o *Options) silentInventory() *inventory.Silent {
 	if s == nil {
 		return nil
 	}
-	return &inventory.Silent{Atime: s.Atime, PerSecond: s.LooksPerSecond, RefreshEvery: s.RefreshEvery, WholeEvery: max(0, o.Rescan), May: s.May}
+	return &inventory.Silent{Atime: s.Atime, PerSecond: s.LooksPerSecond, RefreshEvery: s.RefreshEvery, WholeEvery: max(0, o.Rescan), NewFor: cmp.Or(o.Grace, time.Hour) + s.behind(), May: s.May}
 }
 
 // watch looks for what has changed until ctx ends.

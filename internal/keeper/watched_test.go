@@ -15,10 +15,11 @@ func TestWritersOnHostsWithOtherClocks(t *testing.T) {
 	for name, skew := range map[string]time.Duration{"behind": -time.Hour, "ahead": 2 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			opts := silentOptions(t.TempDir(), 64*mib)
+			var at time.Duration
+			opts.elapsed = func() time.Duration { return at }
 			k, err := New(opts)
 			must(t, err)
 			defer k.Close()
-			var at time.Duration
 			k.watched.now = func() time.Duration { return at }
 			unfinished := []string{"a0/a0000000000000000000000000000003.tmp", entry(1)}
 			write := func(rel string, size int) {
@@ -98,4 +99,45 @@ func TestWatchedIsBounded(t *testing.T) {
 	if len(w.all) > 3 {
 		t.Errorf("%d are remembered", len(w.all))
 	}
+}
+
+// An entry of a host whose clock differs, which has come since the scan before, is left alone for the grace period, whatever
+// its mtime says. One that was there from the start, or has come with the right time, goes by its mtime.
+func TestEntriesOfHostsWithOtherClocks(t *testing.T) {
+	opts := silentOptions(t.TempDir(), 64*mib)
+	opts.Silent.RefreshEvery = time.Second
+	var at time.Duration
+	opts.elapsed = func() time.Duration { return at }
+	old(t, opts.Dir, entry(1), 4096, time.Hour)
+	old(t, opts.Dir, entry(2)+".tmp", 4096, time.Hour)
+	k, err := New(opts)
+	must(t, err)
+	defer k.Close()
+	must(t, k.inv.Scan(t.Context()))
+	old(t, opts.Dir, entry(3), 4096, time.Hour)
+	old(t, opts.Dir, entry(4), 4096, -2*time.Hour)
+	must(t, os.Rename(filepath.Join(opts.Dir, entry(2)+".tmp"), filepath.Join(opts.Dir, entry(2))))
+	refresh := func() {
+		t.Helper()
+		_, err := k.inv.Refresh(t.Context())
+		must(t, err)
+	}
+	young := func(want ...bool) {
+		t.Helper()
+		for i, want := range want {
+			about, err := k.Describe(entry(i + 1))
+			must(t, err)
+			if about.File.MayGo == want {
+				t.Errorf("after %v, entry %d may go: %v, %s", at, i+1, about.File.MayGo, about.File.Why)
+			}
+		}
+	}
+	refresh()
+	young(false, true, true, true)
+	at += 50 * time.Second
+	refresh()
+	young(false, true, true, true)
+	at += 20 * time.Second
+	refresh()
+	young(false, false, false, false)
 }

@@ -52,6 +52,7 @@ type Inventory struct {
 	main   *table   // of the root's device
 	others sync.Map // uint64 to *table: overlayfs shows files of several devices
 
+	newcomers newcomers
 	scanning  sync.Mutex
 	growing   growing // guarded by scanning
 	pacer     pacer
@@ -97,7 +98,7 @@ func New(dir string, opts Options) (*Inventory, error) {
 	}
 	k := keyOf(&st)
 	v := &Inventory{
-		Options: opts, fd: fd, key: k, dirs: newDirectories(k), main: newTable(k.Dev), growing: growing{},
+		Options: opts, fd: fd, key: k, dirs: newDirectories(k), main: newTable(k.Dev), growing: growing{}, newcomers: newcomers{found: map[Key]uint32{}},
 	}
 	v.Settle(k, 0, int64(st.Blocks))
 	return v, nil

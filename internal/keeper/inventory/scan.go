@@ -294,6 +294,7 @@ func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, c
 			s.names[k.Ino] = []name{{d.id, tagOf(entry)}}
 		}
 		v.insertLocked(s, k.Ino, f, d, group, true)
+		v.isNew(k, st)
 		return true
 	}
 	here, home := name{d.id, tagOf(entry)}, v.homeOf(&f)
@@ -310,6 +311,9 @@ func (v *Inventory) found(k Key, d *Directory, entry string, st *unix.Statx_t, c
 			s.names[k.Ino] = []name{here}
 		}
 		f.setKind(kind)
+		if here != (name{home.id, f.tag}) {
+			v.isNew(k, st)
+		}
 		f.tag = here.tag
 		v.moveLocked(s, k.Ino, &f, d, group)
 	case f.is(several):

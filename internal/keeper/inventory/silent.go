@@ -26,6 +26,9 @@ type Silent struct {
 	// whole, a part of them each time. 0: it reads none whole.
 	RefreshEvery, WholeEvery time.Duration
 
+	// NewFor is for how long a file is remembered as new. 0: not.
+	NewFor time.Duration
+
 	// May is asked right before each file is removed, and an error keeps it; nil: all may.
 	May func() error
 }
@@ -235,6 +238,7 @@ func (v *Inventory) Refresh(ctx context.Context) (whole []*Directory, err error)
 	if v.Silent == nil || !v.scanned.Load() {
 		return nil, nil
 	}
+	v.ageNewcomers()
 	sc := &scan{v: v, ctx: ctx, number: v.scans.Add(1), partly: true}
 	all := v.Below(v.dirs.root)
 	whole = v.due(all)
