@@ -50,6 +50,9 @@ func (r *removal) remove(d *node, dir int, name string) error {
 	if err != nil {
 		return err
 	}
+	if r.tree.hiddenInode(&st) {
+		return unix.ENOENT
+	}
 	isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
 	if isDir {
 		if err := r.empty(dir, name); err != nil && !removedMeanwhile(err) {

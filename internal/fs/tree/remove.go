@@ -12,12 +12,16 @@ import (
 
 // splitRel checks a path below the root and splits it, in lexically clean form, into
 // directory and last name.
-func splitRel(rel string) (dir, name string, err error) {
+func (t *Tree) splitRel(rel string) (dir, name string, err error) {
 	rel = path.Clean("/" + rel)[1:]
 	if rel == "" {
 		return "", "", unix.EINVAL
 	}
-	if first, _, _ := strings.Cut(rel, "/"); isState(first) {
+	first, _, _ := strings.Cut(rel, "/")
+	if isState(first) {
+		return "", "", unix.ENOENT
+	}
+	if st, err := statAt(t.rootFD, first); err == nil && t.hiddenInode(&st) {
 		return "", "", unix.ENOENT
 	}
 	dir, name = path.Split(rel)
@@ -53,7 +57,7 @@ func (t *Tree) nodeOf(fd int) *node {
 // below it; a sample of them is checked before anything is removed. The super-user may
 // remove anything.
 func (t *Tree) RemoveAll(c cred.Caller, rel string, cancel <-chan struct{}) (removed Name, err error) {
-	dir, name, err := splitRel(rel)
+	dir, name, err := t.splitRel(rel)
 	if err != nil {
 		return Name{}, err
 	}
@@ -207,7 +211,7 @@ func (t *Tree) linksChanged(st *unix.Statx_t) {
 // rights of c. Errors are those of rename(2), EPERM for missing rights and for a directory that
 // would enter the trash, EEXIST.
 func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName string) (removed Name, err error) {
-	dir, name, err := splitRel(rel)
+	dir, name, err := t.splitRel(rel)
 	if err != nil {
 		return Name{}, err
 	}

@@ -602,5 +602,20 @@ func TestStateIsHiddenByIdentity(t *testing.T) {
 		if _, err := d.Lookup(spelt, 0); err != unix.ENOENT {
 			t.Errorf("readdirplus %s: %v", spelt, err)
 		}
+		inside := filepath.Join(dir, spelt, "file")
+		if err := os.WriteFile(inside, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, rel := range []string{spelt, spelt + "/file"} {
+			if err := removeAll(tr, root, rel); err != unix.ENOENT {
+				t.Errorf("remove %s: %v", rel, err)
+			}
+		}
+		if err := tr.RemoveEntry(root, RootID, spelt, true, nil); err != unix.ENOENT {
+			t.Errorf("remove %s: %v", spelt, err)
+		}
+		if _, err := os.Lstat(inside); err != nil {
+			t.Errorf("what was in %s: %v", spelt, err)
+		}
 	}
 }
