@@ -113,11 +113,15 @@ func TestTheFileIsCutShort(t *testing.T) {
 // badPage is an engine that cannot read the page file at some offset.
 type badPage struct {
 	transfer.Engine
-	at atomic.Int64
+	at    atomic.Int64
+	label func() // called before something reads the label
 }
 
 func (b *badPage) Do(ctx context.Context, ops []transfer.Op) {
 	for _, op := range ops {
+		if !op.Write && op.Offset == 0 && b.label != nil {
+			b.label()
+		}
 		if !op.Write && op.Offset == b.at.Load() {
 			op.Done(0, syscall.EIO)
 			continue
@@ -151,6 +155,53 @@ func TestUnreadableBlockHeals(t *testing.T) {
 			}
 			stored(t, s, keysOf(1, 1)...)
 			there(t, s, keysOf(0, 4)...)
+		})
+	}
+}
+
+// While a save looks whether a block can be read, its page becomes readable, another client saves it into another page,
+// or the save is cancelled. Then its key stays, and other batches try for themselves.
+func TestUnreadableBlockWhileItIsLookedAt(t *testing.T) {
+	for name, meanwhile := range map[string]func(other *Store, bad *badPage, cancel func()){
+		"readable again": func(_ *Store, bad *badPage, _ func()) { bad.at.Store(-1) },
+		"saved by another": func(other *Store, _ *badPage, _ func()) {
+			if err := other.Delete(t.Context(), keysOf(1, 1)); err != nil {
+				t.Error(err)
+			}
+			stored(t, other, keysOf(1, 1)...)
+		},
+		"cancelled": func(_ *Store, _ *badPage, cancel func()) { cancel() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad := &badPage{Engine: posix.New(posix.Options{})}
+			o := newHost(t, pageservice.Options{}).options(t.TempDir(), 40)
+			other := mustOpen(t, o)
+			o.Engine = bad
+			s := mustOpen(t, o)
+			stored(t, s, keysOf(1, 1)...)
+			pages, err := s.service.locate(t.Context(), keysOf(1, 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			bad.at.Store(s.label.at(pages[0]))
+			if err := load(t, s, keysOf(1, 1)...)[0]; !errors.Is(err, syscall.EIO) {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			bad.label = func() { meanwhile(other, bad, cancel) }
+			got := s.reserve(ctx, keysOf(1, 1))[key(1)]
+			switch cancelled := ctx.Err() != nil; {
+			case cancelled != got.left:
+				t.Errorf("cancelled %v, another batch tries again %v", cancelled, got.left)
+			case !cancelled && got.err != errPresent:
+				t.Error(got.err)
+			}
+			bad.at.Store(-1)
+			there(t, other, keysOf(1, 1)...)
+			if n := s.Stats().QuarantinedBlocks; n > 0 {
+				t.Errorf("%d blocks were deleted", n)
+			}
 		})
 	}
 }

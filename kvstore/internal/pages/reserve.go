@@ -87,7 +87,7 @@ func (s *Store) answerPresent(ctx context.Context, mine map[kv.Key]*reservation,
 			absent = append(absent, k)
 			continue
 		}
-		mine[k].err = err
+		mine[k].err, mine[k].left = err, err != errPresent && ctx.Err() != nil
 		s.announce(k, mine[k])
 	}
 	return absent

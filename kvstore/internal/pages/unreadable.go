@@ -97,27 +97,30 @@ func (s *Store) exists(ctx context.Context, keys []kv.Key) ([]bool, error) {
 // not be read still cannot be, while the file can be read elsewhere. It returns errPresent if the block is there
 // after all, and an error if nothing can be said.
 func (s *Store) replace(ctx context.Context, key kv.Key, what unread) error {
-	pages, err := s.service.locate(ctx, []kv.Key{key})
-	switch {
-	case err != nil:
+	if there, err := s.isAt(ctx, key, what.page); !there {
 		return err
-	case pages[0] == none:
-		return nil
-	case pages[0] != what.page: // it was saved again
-		s.unreadable.drop(key)
-		return errPresent
 	}
 	where := fmt.Sprintf("page %d of %s", what.page, s.o.File)
-	found := s.readable(ctx, what.offset, what.bytes)
-	switch {
-	case found == nil:
-		s.unreadable.drop(key)
-		return errPresent
-	case !kv.IsUnreadable(found):
-		return fmt.Errorf("kvstore: block %s in %s: %w", key, where, found)
+	var found error
+	// An outage may end between two reads, so it is read before and after the label.
+	for _, again := range []bool{false, true} {
+		found = s.readable(ctx, what.offset, what.bytes)
+		switch {
+		case found == nil:
+			s.unreadable.drop(key)
+			return errPresent
+		case !kv.IsUnreadable(found):
+			return fmt.Errorf("kvstore: block %s in %s: %w", key, where, found)
+		case again:
+			continue
+		}
+		if err := s.readable(ctx, 0, labelBytes); err != nil {
+			return fmt.Errorf("kvstore: block %s in %s cannot be read, nor can anything else of the file: %w", key, where, err)
+		}
 	}
-	if err := s.readable(ctx, 0, labelBytes); err != nil {
-		return fmt.Errorf("kvstore: block %s in %s cannot be read, nor can anything else of the file: %w", key, where, err)
+	// A disk may take long to find that it cannot read, and another client may have saved the block meanwhile.
+	if there, err := s.isAt(ctx, key, what.page); !there {
+		return err
 	}
 	s.counters.CorruptBlocks.Add(1)
 	if err := s.service.remove(ctx, once, []kv.Key{key}); err != nil {
@@ -126,6 +129,19 @@ func (s *Store) replace(ctx context.Context, key kv.Key, what unread) error {
 	s.counters.QuarantinedBlocks.Add(1)
 	s.unreadable.drop(key)
 	return nil
+}
+
+// isAt reports whether a block is in a page. If not, the error is what replace returns.
+func (s *Store) isAt(ctx context.Context, key kv.Key, page int64) (bool, error) {
+	pages, err := s.service.locate(ctx, []kv.Key{key})
+	switch {
+	case err != nil || pages[0] == none:
+		return false, err
+	case pages[0] != page: // it was saved again
+		s.unreadable.drop(key)
+		return false, errPresent
+	}
+	return true, nil
 }
 
 // readable reads something of the file, and returns why it cannot.
