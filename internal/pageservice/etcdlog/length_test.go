@@ -31,6 +31,7 @@ func TestLength(t *testing.T) {
 		"without a snapshot that can be read nobody leads":            testNoSnapshot,
 		"the pointer moves while a host loads":                        testPointerMoves,
 		"a damaged proposal is not accepted":                          testBadProposal,
+		"a snapshot that etcd names keeps its file":                   testDoubtfulProposal,
 		"states that differ are found":                                testOtherState,
 		"alone the log is compacted":                                  testCompaction,
 		"compaction that cannot read a batch loses nothing":           testCompactionFails,
@@ -277,6 +278,34 @@ func testBadProposal(s *site) {
 			s.Errorf("%+v", r)
 		}
 	}
+}
+
+// A leader that did not hear that a snapshot was accepted, or was replaced by one that has accepted it, does not remove its file.
+func testDoubtfulProposal(s *site) {
+	a := s.lead("a")
+	s.follow("b")
+	v := a.cutOff()
+	r := v.usable()[0]
+	judge := func(r reference) {
+		key := s.prefix + "/doubtful" // where the leader itself does not look
+		s.put(key, encodeJSON(proposal{stamp{jsonFormat, a.by}, r}))
+		answer, err := a.Log.get(s.Context(), key, 0)
+		if err != nil {
+			s.Fatal(err)
+		}
+		kv := answer.Kvs[0]
+		k := &lookout{leader: a.leaderOf(), known: true, waiting: map[int64]time.Time{kv.ModRevision: {}}} // for long
+		if err := k.judge(s.Context(), kv); err == nil {
+			s.Error("it is accepted again")
+		}
+		if _, err := os.Stat(filepath.Join(a.snapshotDir(), r.File)); err != nil {
+			s.Error(err)
+		}
+	}
+	judge(r)
+	a.die()
+	r.Chain = chain{1}
+	judge(r)
 }
 
 // A host whose state is another one at the same place begins again, and does not lead before.

@@ -160,26 +160,39 @@ func (k *lookout) verify(ctx context.Context) error {
 	}
 	var errs []error
 	for _, kv := range answer.Kvs {
-		p, err := decodeProposal(string(kv.Key), kv.Value)
-		if err == nil {
-			err = k.accept(ctx, p.Snapshot, kv)
-		}
-		done := err == nil || errors.Is(err, pageservice.ErrCorrupt) || k.waited(kv)
-		if err != nil && !errors.Is(err, errToCome) && ctx.Err() == nil {
-			errs = append(errs, fmt.Errorf("snapshot %s: %w", kv.Key, err))
-		}
-		if err != nil && done {
+		errs = append(errs, k.judge(ctx, kv))
+	}
+	return errors.Join(errs...)
+}
+
+// judge accepts a snapshot that was proposed, or refuses it.
+func (k *lookout) judge(ctx context.Context, kv *mvccpb.KeyValue) error {
+	p, err := decodeProposal(string(kv.Key), kv.Value)
+	if err == nil {
+		err = k.examine(ctx, p.Snapshot, kv)
+	}
+	refused := err != nil
+	if err == nil {
+		err = k.accept(ctx, p.Snapshot)
+	}
+	done := err == nil || errors.Is(err, pageservice.ErrCorrupt) || k.waited(kv)
+	var errs []error
+	if err != nil && !errors.Is(err, errToCome) && ctx.Err() == nil {
+		errs = append(errs, fmt.Errorf("snapshot %s: %w", kv.Key, err))
+	}
+	if !done {
+		return errors.Join(errs...)
+	}
+	// Unless the host has taken another one meanwhile. Another leader may have accepted what this one refuses: then the fence fails.
+	_, err = k.fenced(ctx, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision), clientv3.OpDelete(string(kv.Key)))
+	if err == nil {
+		delete(k.waiting, kv.ModRevision)
+		if refused && k.known {
 			err = k.removeRefused(p.Snapshot)
-			errs = append(errs, err)
 		}
-		if done { // unless the host has taken another one meanwhile
-			_, err = k.fenced(ctx, clientv3.Compare(clientv3.ModRevision(string(kv.Key)), "=", kv.ModRevision), clientv3.OpDelete(string(kv.Key)))
-			if err == nil {
-				delete(k.waiting, kv.ModRevision)
-			} else if !errors.Is(err, errFenced) {
-				errs = append(errs, err)
-			}
-		}
+	}
+	if err != nil && !errors.Is(err, errFenced) {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -250,10 +263,15 @@ func (k *lookout) setRefs(refs snapshots, seen int64) {
 	}
 }
 
-// accept verifies a snapshot and moves the pointer to it, under the fence.
-func (k *lookout) accept(ctx context.Context, r reference, key *mvccpb.KeyValue) error {
-	if len(k.refs.Newest) > 0 && r.Index <= k.refs.Newest[0].Index {
-		return nil // of an earlier leader's time, perhaps
+// late reports whether a snapshot is no newer than what there is: it is of an earlier leader's time, perhaps.
+func (k *lookout) late(r reference) bool {
+	return len(k.refs.Newest) > 0 && r.Index <= k.refs.Newest[0].Index
+}
+
+// examine returns what speaks against a snapshot.
+func (k *lookout) examine(ctx context.Context, r reference, key *mvccpb.KeyValue) error {
+	if k.late(r) {
+		return nil
 	}
 	values, err := k.fetch(ctx, r.Index, r.Index)
 	if errors.Is(err, errGap) {
@@ -269,14 +287,19 @@ func (k *lookout) accept(ctx context.Context, r reference, key *mvccpb.KeyValue)
 	if err := k.agree(ctx, r, key); err != nil {
 		return err
 	}
-	if err := readSnapshot(k.snapshotDir(), k.cluster.ID(), r, func([]byte) error { return ctx.Err() }); err != nil {
-		return err
+	return readSnapshot(k.snapshotDir(), k.cluster.ID(), r, func([]byte) error { return ctx.Err() })
+}
+
+// accept moves the pointer to a snapshot, under the fence. After an error that may have been done.
+func (k *lookout) accept(ctx context.Context, r reference) error {
+	if k.late(r) {
+		return nil
 	}
 	next := snapshots{stamp{jsonFormat, k.by}, append([]reference{r}, k.refs.Newest...)}
 	next.Newest = next.Newest[:min(len(next.Newest), keptSnapshots)]
 	answer, err := k.fenced(ctx, clientv3.Compare(clientv3.ModRevision(k.keys.snapshots()), "=", k.refsSeen), clientv3.OpPut(k.keys.snapshots(), encodeJSON(next)))
 	if err != nil {
-		k.known = false // it may have been done
+		k.known = false
 		return err
 	}
 	k.setRefs(next, answer.Header.Revision)
