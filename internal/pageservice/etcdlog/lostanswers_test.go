@@ -124,6 +124,7 @@ func (n *network) arrive(s *site) (succeeded int) {
 // An attempt lies in the socket of a member that is stopped, the next one is refused. If the write is said not to have been done,
 // the first must not do it.
 func testLateAttempt(s *site) {
+	s.ttl = longLease
 	a, n := s.through("a")
 	b := s.follow("b")
 	a.mustWrite("1")
@@ -141,6 +142,7 @@ func testLateAttempt(s *site) {
 
 // Where even the seal has to be sent again, an outcome is told only when there is one.
 func testLateSeal(s *site) {
+	s.ttl = longLease
 	a, n := s.through("a")
 	b := s.follow("b")
 	a.mustWrite("1")

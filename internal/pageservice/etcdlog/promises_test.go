@@ -148,7 +148,6 @@ func testYieldToEachOther(s *site) {
 }
 
 func testUnreached(s *site) {
-	s.ttl = shortLease
 	a := s.lead("a")
 	b := s.start("b")
 	b.cut.Store(a.leaderOf().term.Revision)
