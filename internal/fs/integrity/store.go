@@ -281,7 +281,8 @@ func (f *File) watchFrom(fd int) {
 	if f.handle != "" {
 		return
 	}
-	if err := f.store.watch.add(f, fd); err != nil {
+	// EBADF: an O_PATH descriptor, through which nothing is written and nothing can be watched. Who opens the file begins to.
+	if err := f.store.watch.add(f, fd); err != nil && err != unix.EBADF {
 		f.store.unwatched(err)
 	}
 	if !f.alone(fd) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -98,6 +99,31 @@ func TestEventsAreRead(t *testing.T) {
 	running.Wait()
 	if o.sums.others.Load() == 0 {
 		t.Error("what was read was not noted")
+	}
+}
+
+// A change of attributes has an O_PATH descriptor, which cannot be watched.
+func TestPathOnlyIsNoComplaint(t *testing.T) {
+	dir := dirs(t)[0]
+	s := openStore(t, dir)
+	defer s.Close()
+	if s.watch.fd < 0 {
+		t.Skipf("no fanotify: %v", s.watch.why)
+	}
+	var log bytes.Buffer
+	s.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+	name := filepath.Join(dir, "a")
+	if err := os.WriteFile(name, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(name, unix.O_PATH, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	s.Release(s.Acquire(fd, false), fd)
+	if log.Len() > 0 {
+		t.Errorf("%s", &log)
 	}
 }
 

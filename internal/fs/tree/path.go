@@ -202,11 +202,13 @@ func (t *Tree) inDir(d *node, fn func(fd int) error) error {
 
 // hidden reports whether name in d is hidden from clients. The data directory may accept
 // other spellings of the name, so code that has the entry's status uses hiddenInode.
-func (t *Tree) hidden(d *node, name string) bool { return d == t.root && isState(name) }
+func (t *Tree) hidden(d *node, name string) bool { return d == t.root && t.isState(name) }
 
-// isState reports whether an entry of the data directory is kv3fs's own: the daemon's, or the keepers' of all hosts, whose
-// lease must not be in clients' reach.
-func isState(name string) bool { return name == StateName || name == kv3fs.KeepDir }
+// isState reports whether an entry of the data directory is kv3fs's own: the daemon's, or in a shared directory the keepers' of
+// all hosts, whose lease must not be in clients' reach. Any other directory may be kept through its mount.
+func (t *Tree) isState(name string) bool {
+	return name == StateName || t.sharing.Uncached && name == kv3fs.KeepDir
+}
 
 func (t *Tree) hiddenInode(st *unix.Statx_t) bool {
 	is := t.identityOf(st)

@@ -18,7 +18,7 @@ func (t *Tree) splitRel(rel string) (dir, name string, err error) {
 		return "", "", unix.EINVAL
 	}
 	first, _, _ := strings.Cut(rel, "/")
-	if isState(first) {
+	if t.isState(first) {
 		return "", "", unix.ENOENT
 	}
 	if st, err := statAt(t.rootFD, first); err == nil && t.hiddenInode(&st) {

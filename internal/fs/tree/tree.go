@@ -171,7 +171,9 @@ func (t *Tree) begin(readonly bool) error {
 	if err := t.beginState(); err != nil && !readonly {
 		return err
 	}
-	t.kept = t.keptIdentity()
+	if t.sharing.Uncached {
+		t.kept = t.keptIdentity()
+	}
 	t.acls = keepsACLs(t.rootFD)
 	if err := cred.Ready(); err != nil {
 		return err

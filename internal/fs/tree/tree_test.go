@@ -66,9 +66,9 @@ func create(t testing.TB, tr *Tree, parent uint64, name string, c cred.Caller, m
 	return e, h
 }
 
-// The daemon's state and that of the keepers of all hosts, which one of them may make at any time, are out of clients' reach.
+// The daemon's state, and in a shared directory that of the keepers of all hosts, which one of them may make at any time, are out of clients' reach.
 func TestStateIsHidden(t *testing.T) {
-	tr, dir := newTree(t, Options{})
+	tr, dir := newTree(t, Options{Shared: Sharing{Uncached: true}})
 	other := must(tr.Mkdir(RootID, "other", 0o755, root, 0)).ID
 	if err := os.Mkdir(filepath.Join(dir, kv3fs.KeepDir), 0o700); err != nil {
 		t.Fatal(err)
@@ -583,7 +583,7 @@ func TestStateIsHiddenByIdentity(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, kv3fs.KeepDir), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	tr := must(Open(dir, Options{}))
+	tr := must(Open(dir, Options{Shared: Sharing{Uncached: true}}))
 	defer tr.Close()
 	d := must(tr.OpenDir(RootID))
 	defer d.Close()
