@@ -370,6 +370,14 @@ func TestKeepBesideDaemon(t *testing.T) {
 	if status, out, errs := runKeep(t, plain.Mount, "--capacity", "4MiB", "--once"); status != 0 || !strings.Contains(out, "removed 5 files") {
 		t.Errorf("the mount: status %d, %s%s", status, out, errs)
 	}
+	// Of one that hosts share, the mount does not show what keepers have.
+	shared := daemontest.ServeWith(t, daemontest.Options{Binary: binary(t), Flags: []string{"--shared", "on", "--pages-listen", "off"}})
+	if status, _, errs := runKeep(t, shared.Mount, "--capacity", "4MiB", "--once"); status != 1 || !strings.Contains(errs, "which hosts share: keep that directory") {
+		t.Errorf("the mount of a shared directory: status %d, %s", status, errs)
+	}
+	if status, out, errs := runKeep(t, shared.Data, "--capacity", "4MiB", "--once"); status != 0 {
+		t.Errorf("the shared directory: status %d, %s%s", status, out, errs)
+	}
 }
 
 // A directory that is full is emptied although nothing can be written there, and --once says what it has come to.

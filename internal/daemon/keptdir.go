@@ -113,7 +113,11 @@ func writable(dir string) error {
 func (d *keptDir) openState(there bool) error {
 	path := filepath.Join(d.path, kv3fs.KeepDir)
 	if !there {
-		if err := d.root.Mkdir(kv3fs.KeepDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		err := d.root.Mkdir(kv3fs.KeepDir, 0o700)
+		if served, ok := daemonOf(d.path); ok && errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("%s is the mount of a daemon (pid %d) over %s, which hosts share: keep that directory, or give the daemon a --capacity", d.path, served.PID, served.Data)
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("create the state directory %s: %w; it must be possible to write there: kv3fs keep agrees in it with those of other hosts on who keeps %s (on a full disk, remove one file by hand first)", path, err, d.path)
 		}
 	}
