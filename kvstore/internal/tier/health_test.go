@@ -84,7 +84,7 @@ func TestMemoryOfCallsThatHang(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	far, err := files.Open(files.Options{Dirs: []string{shared.Path}, Layout: layout, Streams: 4, Timeout: 500 * time.Millisecond})
+	far, err := files.Open(files.Options{Dirs: []string{shared.Path}, Layout: layout, Streams: 4, Timeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,6 @@ func TestManyDamagedBlocksAndNoMemory(t *testing.T) {
 	a.save(keys(0, 60)...)
 	a.flush()
 	b.save(keys(0, 40)...)
-	b.flush()
 	hold := make(chan struct{})
 	b.near.Set(
 		fault.Fault{Method: fault.Save, Hold: hold},

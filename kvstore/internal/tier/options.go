@@ -12,7 +12,7 @@ type Options struct {
 	WriteThrough bool
 
 	// WaitingBlocks is how many blocks may wait to be sent to the far store; 8192. Saves
-	// wait while there are more, unless the far store fails or does not answer: then a block
+	// wait while there are more, unless the far store keeps failing or does not answer: then a block
 	// that finds no place stays near alone.
 	WaitingBlocks int
 

@@ -29,13 +29,13 @@ func (s *Store) sender() {
 		if !ok {
 			return
 		}
-		a := &attempt{s: s}
+		a, began := &attempt{s: s}, time.Now()
 		buf, _ := s.outgoing.try()
 		a.send(some, buf)
 		if buf != nil {
 			s.outgoing.put(buf, a.abandoned)
 		}
-		s.unsent.tried(a.sent, a.err)
+		s.unsent.tried(began, a.sent, a.err)
 	}
 }
 
@@ -115,9 +115,8 @@ func (a *attempt) send(some []*parcel, buf []byte) {
 		return
 	}
 	if buf == nil {
-		a.err = errNoMemory
 		for _, p := range rest {
-			s.failed(p, a.err)
+			s.failed(p, errNoMemory) // which says nothing of the far store
 		}
 		return
 	}

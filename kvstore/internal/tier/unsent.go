@@ -152,7 +152,8 @@ func (u *unsent) take(most int) (some []*parcel, wait time.Duration) {
 }
 
 // tried ends an attempt, which has sent some or has failed. Neither is an attempt that has met nothing to send.
-func (u *unsent) tried(sent bool, err error) {
+// The pause grows with failures that follow each other, not with those of attempts at once.
+func (u *unsent) tried(began time.Time, sent bool, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.trying--
@@ -160,7 +161,10 @@ func (u *unsent) tried(sent bool, err error) {
 	case sent:
 		u.failing, u.pause = nil, 0
 	case err != nil:
-		u.failing, u.lastTime, u.pause = err, time.Now(), longer(u.pause)
+		if u.failing == nil || began.After(u.lastTime) {
+			u.pause = longer(u.pause)
+		}
+		u.failing, u.lastTime = err, time.Now()
 	}
 	u.change()
 }
@@ -235,7 +239,7 @@ func (s *Store) send(d *saving, key kv.Key, unsure bool) {
 			u.mu.Unlock()
 			return
 		}
-		if why == nil {
+		if why == nil && u.pause > retryAfter { // one failure may have been the only one
 			why = u.failing
 		}
 		left, changed := d.patience.left(u.gone, s.o.Timeout), u.changed

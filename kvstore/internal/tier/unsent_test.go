@@ -40,6 +40,19 @@ func TestFullQueueOfAStoreThatFails(t *testing.T) {
 	}
 }
 
+// One attempt that fails costs no blocks when the queue is full: the next may succeed.
+func TestFullQueueAfterOneFailure(t *testing.T) {
+	h := hostOn(t, t.TempDir(), "a", tier.Options{WaitingBlocks: 4})
+	h.far.Set(fault.Fault{Method: fault.Save, Count: 1, Err: syscall.EIO})
+	h.save(key(0))
+	h.eventually("it has failed", func() bool { return h.far.Hits()[0] > 0 })
+	h.save(keys(1, 50)...)
+	h.flush()
+	if n := h.has(h.far, keys(0, 51)...); n != 51 {
+		t.Errorf("%d are far", n)
+	}
+}
+
 // A far store that takes nothing and says nothing costs a batch one timeout, not one for each block.
 func TestFullQueueCostsOneTimeout(t *testing.T) {
 	h := hostOn(t, t.TempDir(), "a", tier.Options{WaitingBlocks: 4, Timeout: 2 * time.Second})
