@@ -26,6 +26,7 @@ func TestHosts(t *testing.T) {
 		"the new leader goes on after what was appended and not applied #3638": testSequenceReuse,
 		"an empty host is not elected and not led by #1920 #3774":              testEmptyHost,
 		"a host that has applied another log begins again":                     testOtherChain,
+		"a mark that another cluster has left says nothing of this log":        testMarkOfAnother,
 		"newer batches are refused":                                            testNewerBatch,
 		"newer heads are refused":                                              testNewerHead,
 		"a missing head is damage":                                             testHeadIsMissing,
@@ -255,6 +256,30 @@ func testOtherChain(s *site) {
 	if err := a.write("2"); !errors.Is(err, pageservice.ErrDemoted) {
 		s.Error("the head was written by somebody else:", err)
 	}
+}
+
+// The mark is written a little later than the head: a leader that began anew and has left at once leaves the mark of the cluster
+// before, perhaps of another log in etcd.
+func testMarkOfAnother(s *site) {
+	a := s.lead("a")
+	a.mustWrite("1")
+	a.mustWrite("2")
+	v, err := a.view(s.Context())
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		s.Fatal(err)
+	}
+	m, err := readMark(a.o.Dir)
+	if err != nil {
+		s.Fatal(err)
+	}
+	m.Cluster, m.Index, m.Chain = "another", v.head.Index-1, chain{1}
+	if err := m.write(a.o.Dir, "a", func() error { return nil }); err != nil {
+		s.Fatal(err)
+	}
+	s.lead("b").applies("1", "2")
 }
 
 // notLed checks that no host can lead, and why.

@@ -132,6 +132,9 @@ func (f *follower) admit(ctx context.Context, v view) (missing string, start uin
 	if before := f.cluster.Before(); v.head.Index == 0 && m.Index == 0 && before != "" {
 		return f.keys.prefix + ": " + before, 0, nil
 	}
+	if v.head.Index > 0 && m.Cluster != v.head.Cluster {
+		return "", v.head.Index, nil // of the cluster before: a leader that began anew has left before it marked that
+	}
 	if v.head.Index < m.Index {
 		return "", 0, f.shorter(v, m)
 	}
