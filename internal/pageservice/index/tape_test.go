@@ -24,7 +24,8 @@ type tape struct {
 	play  func(owner pageservice.LogOwner) error
 
 	mu     sync.Mutex
-	queue  chan func()
+	added  sync.Cond // of mu
+	queue  []func()  // no bound: Append must return at once, its caller holds locks that writes need
 	ended  chan struct{}
 	closed bool
 }
@@ -32,13 +33,9 @@ type tape struct {
 func (l *tape) SizeBytes() int64 { return 0 }
 
 func (l *tape) Start(owner pageservice.LogOwner) error {
-	l.owner, l.queue, l.ended = owner, make(chan func(), 1), make(chan struct{})
-	go func() {
-		defer close(l.ended)
-		for write := range l.queue {
-			write()
-		}
-	}()
+	l.owner, l.ended = owner, make(chan struct{})
+	l.added.L = &l.mu
+	go l.write()
 	if l.play == nil {
 		l.play = func(pageservice.LogOwner) error { return l.replay(0, len(l.recs)) }
 	}
@@ -46,6 +43,34 @@ func (l *tape) Start(owner pageservice.LogOwner) error {
 		return err
 	}
 	return owner.Replayed()
+}
+
+// write does what is queued, in order, until Close.
+func (l *tape) write() {
+	defer close(l.ended)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		for len(l.queue) == 0 && !l.closed {
+			l.added.Wait()
+		}
+		if len(l.queue) == 0 {
+			return
+		}
+		next := l.queue[0]
+		l.queue = l.queue[1:]
+		l.mu.Unlock()
+		next()
+		l.mu.Lock()
+	}
+}
+
+// push queues what write does next.
+func (l *tape) push(next func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = append(l.queue, next)
+	l.added.Signal()
 }
 
 // replay passes some records to the owner.
@@ -60,38 +85,34 @@ func (l *tape) replay(from, to int) error {
 
 func (l *tape) Append(done func(error), recs ...[]byte) (wait func(context.Context) error) {
 	finished := make(chan struct{})
-	l.mu.Lock()
-	l.queue <- func() {
+	l.push(func() {
 		for _, rec := range recs {
 			l.recs = append(l.recs, slices.Clone(rec))
 		}
 		done(nil)
 		close(finished)
-	}
-	l.mu.Unlock()
+	})
 	return func(context.Context) error { <-finished; return nil }
 }
 
 func (l *tape) Close() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed {
-		l.closed = true
-		close(l.queue)
-		<-l.ended
-	}
+	l.closed = true
+	l.added.Signal()
+	l.mu.Unlock()
+	<-l.ended
 	return nil
 }
 
 // compact does what compaction does with the oldest records.
 func (l *tape) compact(n int) {
 	finished := make(chan struct{})
-	l.queue <- func() {
+	l.push(func() {
 		for _, rec := range slices.Clone(l.recs[:min(len(l.recs), n)]) {
 			l.recs = append(l.recs[1:], l.owner.Keep(rec)...)
 		}
 		close(finished)
-	}
+	})
 	<-finished
 }
 
