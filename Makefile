@@ -46,6 +46,12 @@ hosts-test: need-test ## several hosts over a real GlusterFS and a real CephFS, 
 	@scripts/need hosts ceph
 	KV3FS_HOSTS_TESTS='gluster ceph' KV3FS_REQUIRE_MOUNTS=1 $(GO) test -count=1 -v -timeout 30m ./internal/test/hosts
 
+# HISTORIES=200 KV3FS_SEED=S makes the same choices again.
+HISTORIES ?= 200
+.PHONY: histories
+histories: need-test ## 200 histories of three hosts whose page services, etcd and network fail (two hours; root; make nightly has it, too)
+	KV3FS_HISTORIES=$(HISTORIES) KV3FS_REQUIRE_MOUNTS=1 $(GO) test -tags invariants -count=1 -timeout 300m -v -run 'TestManyHosts|TestFullEtcd' ./internal/test/pagehistory
+
 .PHONY: lint
 lint: need ## staticcheck and errcheck
 	scripts/lint

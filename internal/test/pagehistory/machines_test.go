@@ -69,7 +69,7 @@ func inNamespace(t *testing.T) bool {
 // forwarded returns the flags of this run that the process inside needs as well.
 func forwarded() (flags []string) {
 	for _, arg := range os.Args[1:] {
-		if strings.HasPrefix(arg, "-test.timeout=") {
+		if strings.HasPrefix(arg, "-test.timeout=") || strings.HasPrefix(arg, "-test.short") {
 			flags = append(flags, arg)
 		}
 	}

@@ -14,19 +14,28 @@ import (
 )
 
 // recovery bounds how long machines take to serve again when nothing is wrong any more.
-const recovery = time.Minute
+const recovery = 2 * time.Minute
 
 // TestManyHosts has clients on three machines, whose page services, etcd members and cables
-// fail at random. KV3FS_HISTORIES is how many histories it records; each takes some 20 s.
+// fail at random. KV3FS_HISTORIES is how many histories it records; each takes some 30 s, with
+// -short some 20 s.
 func TestManyHosts(t *testing.T) {
-	many(t, historiesWanted(t), func(m *machines, _ Load, _ *History, rng *rand.Rand) {
-		m.torment(m.t, rng, 15*time.Second)
+	howLong := 15 * time.Second
+	if testing.Short() {
+		howLong = 8 * time.Second
+	}
+	many(t, historiesWanted(t), func(m *machines, _ Load, h *History, rng *rand.Rand) {
+		m.awaitCounts(h, "clients store and find", func(c Counts) bool { return c.Saved > 0 && c.Found > 0 })
+		m.torment(m.t, rng, howLong)
 	})
 }
 
 // TestFullEtcd has the same clients while etcd is out of space, as happens where others fill it: what is stored is found, nothing is
 // stored, a page service is lost meanwhile; and all goes on when there is space again. One in ten histories is of this.
 func TestFullEtcd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: one history is of TestManyHosts")
+	}
 	many(t, (historiesWanted(t)+9)/10, func(m *machines, l Load, h *History, rng *rand.Rand) {
 		m.awaitCounts(h, "clients store", func(c Counts) bool { return c.Saved > 100 && c.Found > 100 })
 		m.etcd.Fill()
@@ -54,7 +63,7 @@ func TestFullEtcd(t *testing.T) {
 func historiesWanted(t *testing.T) int {
 	text := os.Getenv("KV3FS_HISTORIES")
 	if text == "" {
-		t.Skip("make nightly runs it, with KV3FS_HISTORIES")
+		t.Skip("make histories runs it, and make test one history, with KV3FS_HISTORIES")
 	}
 	histories, err := strconv.Atoi(text)
 	if err != nil {
@@ -71,13 +80,14 @@ func many(t *testing.T, histories int, trouble func(*machines, Load, *History, *
 	if !inNamespace(t) {
 		return
 	}
-	n := seed.New(t)
+	first := seed.New(t)
 	for i := range histories {
+		n := first + uint64(i) // says all: KV3FS_SEED=n repeats this history alone
 		l := Load{Clients: clientsOfHost, Keys: 100, Lease: 2 * time.Second, Reserve: 2 * time.Second, Deletes: true}
 		// Every second history has more pages than keys, so that no key may be lost.
-		l.Protocol = []Protocol{VLLM, SGLang}[i/2%2]
-		l.NumPages = []int{4000, 60}[i%2]
-		t.Run(fmt.Sprintf("%d, %s, %d pages", i, l.Protocol, l.NumPages), func(t *testing.T) { manyHosts(t, l, n+uint64(i), trouble) })
+		l.Protocol = []Protocol{VLLM, SGLang}[n/2%2]
+		l.NumPages = []int{4000, 60}[n%2]
+		t.Run(fmt.Sprintf("%d, seed %d, %s, %d pages", i, n, l.Protocol, l.NumPages), func(t *testing.T) { manyHosts(t, l, n, trouble) })
 		if t.Failed() {
 			return // what follows would be of the same cause
 		}
@@ -94,9 +104,6 @@ func manyHosts(t *testing.T, l Load, n uint64, trouble func(*machines, Load, *Hi
 	t.Logf("%+v", h.Counts())
 	for _, err := range h.Check(Eviction(l.NumPages < 2*l.Keys)) {
 		t.Error(err)
-	}
-	if c := h.Counts(); c.Saved == 0 || c.Found == 0 {
-		t.Errorf("the history shows too little: %+v", c)
 	}
 }
 
