@@ -68,8 +68,9 @@ type replica struct {
 	cluster   atomic.Pointer[cluster.Cluster]
 	etcd      atomic.Pointer[etcdlog.Log]
 	watched   watchedSpace
-	changes   atomic.Int64 // how often another host was found to lead
-	restarted bool         // StartOver was done
+	changes   atomic.Int64          // how often another host was found to lead
+	restarted bool                  // StartOver was done
+	seen      atomic.Pointer[inUse] // nil: this host does not lead
 
 	mu     sync.Mutex
 	leader cluster.Leader
@@ -255,61 +256,6 @@ func (r *replica) claim(ctx context.Context, c *cluster.Cluster) error {
 	return nil
 }
 
-// errNotOwner: another index hands out the pages.
-var errNotOwner = errors.New("this is not the page index in use")
-
-// elsewhere returns the error for an index that is in use and is not that of this prefix.
-func (r *replica) elsewhere(is pagesOwner) error {
-	return fmt.Errorf("%w: the page index of data directory %s is in %s, and this host is to use %s: give it that store; or --pages-start-over, which moves the index of all hosts and forgets all keys", errNotOwner, r.at.data, is.where(), r.p.Cluster.Store)
-}
-
-// another returns the error for an index that is in the right place and is not the one that was noted.
-func (r *replica) another(is pagesOwner, c *cluster.Cluster) error {
-	return fmt.Errorf("%w: %s has the page index %s, and the one of data directory %s is %s: etcd or the directory was restored from a backup, or a start over was cut off; --pages-start-over begins anew and forgets all keys", errNotOwner, r.p.Cluster.Store, c.ID(), r.at.data, is.Index)
-}
-
-// owns returns an error if another index hands out the pages now. A note that has gone says nothing.
-func (r *replica) owns(c *cluster.Cluster) error {
-	is, err := readPagesOwner(r.at.data)
-	switch {
-	case err != nil:
-		return err
-	case is.Store != "" && is.prefix() != c.Prefix():
-		return r.elsewhere(is)
-	case is.Index != "" && is.Index != c.ID():
-		return r.another(is, c)
-	}
-	return nil
-}
-
-// ownsEvery is how often a host that leads makes sure of it. What another index gives out first, it gives out much later.
-const ownsEvery = time.Second
-
-// watchOwner returns a channel that gets why this host must not lead any longer, and a function that ends the watch.
-func (r *replica) watchOwner(c *cluster.Cluster) (<-chan error, func()) {
-	why, stop, done := make(chan error, 1), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(ownsEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case <-tick.C:
-			}
-			if err := r.owns(c); errors.Is(err, errNotOwner) {
-				why <- err
-				return
-			}
-		}
-	}()
-	return why, func() {
-		close(stop)
-		<-done
-	}
-}
-
 // run connects to etcd, if c is nil, and then follows, leads, loses and follows until ctx ends.
 func (r *replica) run(ctx context.Context, c *cluster.Cluster) {
 	for err := error(nil); c == nil && r.follows.Err() == nil; {
@@ -376,28 +322,35 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	if err := r.owns(c); err != nil {
-		return errors.Join(err, x.Close())
+	seen := r.watchInUse(c)
+	defer seen.end() // last, since it reads a directory that may hang
+	most := unseenTerms * c.LeaseTTL()
+	why := seen.await(ctx, seen.first, most)
+	if why == nil && ctx.Err() == nil {
+		why = r.lead(ctx, l, x, seen, most)
 	}
+	r.etcd.Store(nil) // nobody counts on it while the directory hangs
+	return errors.Join(why, x.Close())
+}
+
+// lead has this host answer until it may do so no more, and returns why if that is not because another one leads.
+func (r *replica) lead(ctx context.Context, l *etcdlog.Log, x *index.Index, seen *inUse, most time.Duration) error {
 	endFiles, err := r.files.serve(x)
 	if err != nil {
-		return errors.Join(err, x.Close())
+		return err
 	}
+	defer endFiles()
 	r.setWhy(nil)
 	r.log.Info("this host leads the page service", "store", r.p.Cluster.Store.String())
-	r.server.Switch(httpserver.Source{Index: x, Valid: l.Valid})
-	lost, endWatch := r.watchOwner(c)
-	defer endWatch() // last, since it reads a directory that may hang
-	var why error
-	select {
-	case <-ctx.Done():
-	case why = <-lost:
-	case <-l.Lost():
+	r.seen.Store(seen)
+	defer r.seen.Store(nil)
+	r.server.Switch(httpserver.Source{Index: x, Valid: func() bool { return l.Valid() && seen.valid() }})
+	defer r.server.Switch(httpserver.Source{Leader: r})
+	why := seen.await(ctx, l.Lost(), most)
+	if why == nil && ctx.Err() == nil {
 		r.log.Warn("another host leads the page service now, or will: requests go there")
 	}
-	r.server.Switch(httpserver.Source{Leader: r})
-	endFiles()
-	return errors.Join(why, x.Close())
+	return why
 }
 
 // fails notes why this host has no etcd, or cannot lead.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
@@ -32,10 +33,11 @@ func (s *pageService) startEmbedded(ctx context.Context, at pagesPlace, p Pages,
 		return nil, err
 	}
 	var log pageservice.Log = journal.New(dir, journal.Options{Logger: p.Log})
+	handover := time.Duration(0)
 	if cause != "" {
-		log = forgetful{log, cause}
+		log, handover = forgetful{log, cause}, noteHolds
 	}
-	x, err := index.Open(log, index.Options{Options: p.Index, Logger: p.Log})
+	x, err := index.Open(log, index.Options{Options: p.Index, Logger: p.Log, Handover: handover})
 	if err != nil {
 		return nil, err
 	}

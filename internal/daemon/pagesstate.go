@@ -58,6 +58,11 @@ func (r *replica) state(ctx context.Context) httpserver.StoreState {
 	why := r.reason()
 	switch {
 	case s.Role == string(etcdlog.Leading):
+		if seen := r.seen.Load(); seen != nil {
+			if why := seen.unseen(); why != nil {
+				s.Why = why.Error()
+			}
+		}
 	case why != nil:
 		s.Why = why.Error()
 	case s.Leader == nil:

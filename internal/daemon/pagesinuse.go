@@ -1,0 +1,148 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/host"
+)
+
+// A host that leads looks at the note of whose index is in use. What it has not seen for a while may have changed: then it answers
+// nothing, and after a while longer it makes room for a host whose directory works.
+
+const (
+	// looksEvery is how often it looks.
+	looksEvery = time.Second
+	// noteHolds is for how long what it saw holds. An index that pages were moved to gives none out for so much longer than its own clients may use one.
+	noteHolds = 5 * time.Second
+	// unseenTerms is for how many lease times it sees nothing before it gives the lead up: as long as a host that is elected may take.
+	unseenTerms = 3
+)
+
+// errNotOwner: another index hands out the pages.
+var errNotOwner = errors.New("this is not the page index in use")
+
+// errUnseen: nobody knows whether another one does.
+var errUnseen = errors.New("this host cannot see any more whose page index is in use")
+
+// elsewhere returns the error for an index that is in use and is not that of this prefix.
+func (r *replica) elsewhere(is pagesOwner) error {
+	return fmt.Errorf("%w: the page index of data directory %s is in %s, and this host is to use %s: give it that store; or --pages-start-over, which moves the index of all hosts and forgets all keys", errNotOwner, r.at.data, is.where(), r.p.Cluster.Store)
+}
+
+// another returns the error for an index that is in the right place and is not the one that was noted.
+func (r *replica) another(is pagesOwner, c *cluster.Cluster) error {
+	return fmt.Errorf("%w: %s has the page index %s, and the one of data directory %s is %s: etcd or the directory was restored from a backup, or a start over was cut off; --pages-start-over begins anew and forgets all keys", errNotOwner, r.p.Cluster.Store, c.ID(), r.at.data, is.Index)
+}
+
+// owns returns an error if another index hands out the pages now. A note that has gone says nothing, if the rest of the directory is there.
+func (r *replica) owns(c *cluster.Cluster) error {
+	is, err := readPagesOwner(r.at.data)
+	switch {
+	case err != nil:
+		return err
+	case is.Store == "":
+		return r.isThere()
+	case is.prefix() != c.Prefix():
+		return r.elsewhere(is)
+	case is.Index != "" && is.Index != c.ID():
+		return r.another(is, c)
+	}
+	return nil
+}
+
+// isThere returns an error if the data directory is another one than at the start: an empty mount point, perhaps.
+func (r *replica) isThere() error {
+	file := filepath.Join(r.at.data, tree.StateName, dataIDName)
+	id, err := readDataID(file)
+	if err == nil && id != r.dataID {
+		err = fmt.Errorf("%s is %s, and was %s: is another file system mounted there?", file, id, r.dataID)
+	}
+	return err
+}
+
+// inUse is what a host that leads knows of the note.
+type inUse struct {
+	seen  atomic.Int64          // SinceBoot, in ns: when the last look began that found this host's index there, or the first look
+	first chan struct{}         // closed when one has found it there
+	why   atomic.Pointer[error] // the outcome of the last look
+	moved chan error            // gets why this host must not lead any longer
+	stop  context.CancelFunc
+	done  chan struct{}
+}
+
+// watchInUse looks at the note at once, and then until end.
+func (r *replica) watchInUse(c *cluster.Cluster) *inUse {
+	ctx, stop := context.WithCancel(context.Background())
+	u := &inUse{first: make(chan struct{}), moved: make(chan error, 1), stop: stop, done: make(chan struct{})}
+	u.seen.Store(int64(host.SinceBoot()))
+	go func() {
+		defer close(u.done)
+		first := sync.OnceFunc(func() { close(u.first) })
+		for ; ctx.Err() == nil; pause(ctx, looksEvery) {
+			began := host.SinceBoot()
+			err := r.owns(c)
+			u.why.Store(&err)
+			switch {
+			case err == nil:
+				u.seen.Store(int64(began))
+				first()
+			case errors.Is(err, errNotOwner):
+				u.moved <- err
+				return
+			}
+		}
+	}()
+	return u
+}
+
+// age returns how long ago the note was right.
+func (u *inUse) age() time.Duration { return host.SinceBoot() - time.Duration(u.seen.Load()) }
+
+// valid reports whether no other index can have given out what this one has. It asks nobody.
+func (u *inUse) valid() bool { return u.age() <= noteHolds }
+
+// unseen returns why the note has not been seen for long; nil: it has.
+func (u *inUse) unseen() error {
+	if u.valid() {
+		return nil
+	}
+	why := errors.New("the directory does not answer")
+	if is := u.why.Load(); is != nil && *is != nil {
+		why = *is
+	}
+	return fmt.Errorf("%w: %w", errUnseen, why)
+}
+
+// await waits until something happens or ctx ends. It returns an error if this host must not lead, or has not seen for too long that it may.
+func (u *inUse) await(ctx context.Context, something <-chan struct{}, most time.Duration) error {
+	tick := time.NewTicker(looksEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-something:
+			return nil
+		case err := <-u.moved:
+			return err
+		case <-tick.C:
+			if u.age() > most {
+				return u.unseen()
+			}
+		}
+	}
+}
+
+// end ends the looks. It waits for one that hangs.
+func (u *inUse) end() {
+	u.stop()
+	<-u.done
+}
