@@ -22,7 +22,7 @@ const withdrawTimeout = 2 * time.Second
 //
 // The term ends by itself; a caller that is done with it calls Resign.
 func (c *Cluster) Campaign(ctx context.Context) (*Term, error) {
-	if err := c.pause(ctx, c.resting()); err != nil {
+	if err := c.rested(ctx); err != nil {
 		return nil, err
 	}
 	l, err := c.grant(ctx, c.config.LeaseTTL)

@@ -30,6 +30,7 @@ func TestElections(t *testing.T) {
 		{"Revoked", testRevoked},
 		{"GivesUp", testGivesUp},
 		{"Closed", testClosed},
+		{"Rest", testRest},
 		{"Hosts", testHosts},
 		{"Identity", testIdentity},
 		{"IdentityRaces", testIdentityRaces},

@@ -64,7 +64,11 @@ func (f *follower) run(ctx context.Context) (*leader, error) {
 			err = f.o.Stand(ctx)
 			stays = err != nil
 		}
-		f.note(err)
+		if err == nil {
+			f.note(f.cluster.Rests())
+		} else {
+			f.note(err)
+		}
 		switch {
 		case err == nil && stands == nil:
 			stands = f.stand(ctx)

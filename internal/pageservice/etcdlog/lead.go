@@ -66,8 +66,8 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 			a.head.Whole = 1
 		}
 		switch {
-		case start != v.head.Index || f.blank:
-			first.kind = anew
+		case missing != "" && start > 0:
+			first.kind = anew // what is there, snapshots included, is another cluster's, which hosts that begin later cannot read
 			f.owner.Reset()
 			f.used = false
 			a.head.Index, a.head.Whole = start, start+1

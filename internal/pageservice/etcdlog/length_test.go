@@ -37,6 +37,7 @@ func TestLength(t *testing.T) {
 		"compaction that cannot read a batch loses nothing":           testCompactionFails,
 		"compaction begins with a snapshot where there is one":        testCompactionOfSnapshot,
 		"where no follower can take a snapshot the log is compacted":  testRefusingFollowers,
+		"a start over with a host that is warm is a new log":          testStartOverWarm,
 		"history is given up":                                         testHistory,
 		"however much is written snapshots are taken":                 testSteadyLoad,
 	} {
@@ -479,4 +480,32 @@ func testHistory(s *site) {
 		_, err := a.Log.get(s.Context(), a.keys.head(), 1)
 		return err != nil && strings.Contains(err.Error(), "compacted")
 	})
+}
+
+// A host that followed when an operator has decided to begin anew leads, and the snapshots without which nobody could read the log are of the
+// cluster before.
+func testStartOverWarm(s *site) {
+	a := s.prepare(s.join("a"))
+	a.unlisted = true // else nothing is begun anew while it leads
+	a.run()
+	a.leads()
+	b := s.follow("b")
+	a.cutOff()
+	s.startOver(s.join("operator"))
+	receive(s, "the leader gives up", a.Lost())
+	if err := a.Close(); err != nil { // as its owner does
+		s.Fatal(err)
+	}
+	b.leads()
+	if b.owner.told() == "" {
+		s.Error("it was not told that something is missing")
+	}
+	b.mustWrite("new=1")
+	c := s.follow("c")
+	c.applies("new=1")
+	if err := b.Close(); err != nil {
+		s.Fatal(err)
+	}
+	c.leads()
+	c.applies("new=1")
 }

@@ -24,6 +24,7 @@ func TestHostsThatDiffer(t *testing.T) {
 		"a host yields only as long as others may be able to lead":  testYieldsInVain,
 		"two hosts do not yield to each other":                      testYieldToEachOther,
 		"a leader that others do not reach makes room":              testUnreached,
+		"a host that rests says so and leads if nobody else does":   testRests,
 		"a snapshot with which another host disagrees is none":      testDisagreement,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,6 +161,20 @@ func testUnreached(s *site) {
 		s.Fatal(err)
 	}
 	b.leads()
+}
+
+func testRests(s *site) {
+	s.ttl = shortLease
+	b := s.lead("b")
+	c := s.join("a")
+	for c.Rest() < 10*patience {
+	}
+	a := s.startOn(c)
+	await(s, "it says that it rests", func() bool { return !a.State().Warm && strings.Contains(a.State().Reason, cluster.ErrRests.Error()) })
+	if err := b.Close(); err != nil {
+		s.Fatal(err)
+	}
+	a.leads()
 }
 
 // One of two followers has another state than the leader's log gives, and takes a snapshot: the other one does not begin again from it.

@@ -3,7 +3,6 @@ package etcdlog
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -252,8 +251,8 @@ func testStartOverWithAReadableLog(s *site) {
 	if b.owner.told() == "" {
 		s.Error("it was not told that something is missing")
 	}
-	if got := b.owner.all(); !slices.Equal(got, []string{"1"}) {
-		s.Error(got) // the owner forgets what it knows by itself
+	if got := b.owner.all(); len(got) > 0 {
+		s.Error(got)
 	}
 	b.mustWrite("forgotten")
 	b.marked()
@@ -262,4 +261,5 @@ func testStartOverWithAReadableLog(s *site) {
 	if told := c.owner.told(); told != "" {
 		s.Error(told)
 	}
+	c.applies("forgotten")
 }
