@@ -30,22 +30,18 @@ const mostSiblings = 4096
 // be read is left out.
 func (k *Keeper) Broken(ctx context.Context, top *inventory.Directory, fn func(Broken) bool) error {
 	return k.broken(ctx, k.inv.Below(top), func(v *victim, is trouble) bool {
-		return fn(Broken{Path: v.path, Key: v.info.Key, Bytes: v.info.SizeBytes, Trouble: is.kind, Young: is.young, Removable: removable(v)})
+		return fn(Broken{Path: v.path, Key: v.info.Key, Bytes: v.info.SizeBytes, Trouble: is.kind, Young: is.young, Removable: v.layout.MayReap(is.kind)})
 	})
-}
-
-func removable(v *victim) bool {
-	return v.layout.Delete.Evictable() || v.layout.Delete == classify.WhenIdle
 }
 
 // reapBroken removes from directories what is not whole and not young.
 func (k *Keeper) reapBroken(ctx context.Context, dirs []*inventory.Directory) {
 	err := k.broken(ctx, dirs, func(v *victim, is trouble) bool {
 		f, ok := k.inv.File(v.info.Key)
-		if ok && removable(v) && !is.young {
+		if ok && v.layout.MayReap(is.kind) && !is.young {
 			v.Candidate = inventory.Candidate{Key: v.info.Key, Dir: v.Dir, LastUse: f.LastUse, Kind: f.Kind}
 			before := k.reaped.Load()
-			k.removeOne(v, purge{count: &k.reaped}, &outcome{})
+			k.removeOne(v, purge{broken: true, count: &k.reaped}, &outcome{})
 			if k.reaped.Load() > before {
 				if more, now := k.pace.Log("broken"); now {
 					k.Log.Info("removed a file that its writer did not complete", "file", v.path, "trouble", is.kind, "bytes", v.info.SizeBytes, "more", more)
@@ -122,12 +118,13 @@ func (k *Keeper) troubleOf(v *victim, shape *classify.Shape, counts bool) (is tr
 	if other := v.layout.OtherOf(); other != "" {
 		facts.Other = k.presence(path.Dir(other), path.Base(other))
 	}
+	facts.PeerBytes = k.peerBytes(&v.layout)
 	if shape == nil {
 		shape = &classify.Shape{}
 	}
 	// Its age was looked at, by a clock that may have been set meanwhile.
 	is.kind = v.layout.Broken(facts, *shape, facts.Modified.Add(max(v.layout.Grace, time.Second)), 0)
-	if is.kind != classify.Fine && removable(v) && !v.layout.Temp {
+	if v.layout.MayReap(is.kind) && !v.layout.Temp {
 		is.young = k.atWork(&v.info, k.graceOf(&v.layout), &outcome{}) || is.young
 	}
 	return is
@@ -149,6 +146,21 @@ func (k *Keeper) presence(dir, name string) classify.Presence {
 		return classify.NotKnown
 	}
 	return classify.Present
+}
+
+// peerBytes returns the largest size of the files of other ranks that are as long as this one if it is whole. One that is being written
+// is never too long.
+func (k *Keeper) peerBytes(f *classify.File) (most int64) {
+	for _, at := range f.Peers() {
+		d, err := k.inv.Find(path.Dir(at))
+		if err != nil {
+			continue
+		}
+		if info, err := k.inv.Stat(d, path.Base(at)); err == nil && info.Regular {
+			most = max(most, info.SizeBytes)
+		}
+	}
+	return most
 }
 
 // shapeOf finds out how large a block is in a directory.

@@ -18,17 +18,26 @@ import (
 func TestBroken(t *testing.T) {
 	opts := options(t.TempDir())
 	rtp := "chat/v2/1234/no_lora/64/14/0/4/3/"
+	rank2 := strings.TrimSuffix(rtp, "3/") + "2/"
 	other := strings.Replace(gdsName, "17ac16e7b5ac22", "17ac16e7b5ac23", 1)
 	other = "66/63/" + filepath.Base(other)
 	sizes := map[string]int{
 		rtp + "1_1": 8192, rtp + "2_2": 8192, rtp + "3_3": 8192, rtp + "7_7": 8192, rtp + "8_8": 8192, rtp + "1_9": 3 * 8192, rtp + "1_8": 2 * 8192,
 		rtp + "1_5":                        8192, // two blocks at least
+		rtp + "1_7":                        3 * 8192,
+		rank2 + "1_7":                      7 * 8192, // so that of rank 3 has too few
+		rank2 + "1_9":                      3 * 8192,
+		rank2 + "1_1":                      8192,
 		rtp + "4_4":                        1000,
 		rtp + "5_5":                        100, // in use
 		rtp + "6_6":                        100, // pinned
 		"instance/tp0/11":                  8192,
 		"instance/tp0/12":                  8192,
-		"instance/tp0/13":                  100, // the service's to remove
+		"instance/tp0/13":                  100,
+		"instance/tp0/14_a":                8192, // its first block can be read
+		"instance/tp0/15_a":                8191,
+		"instance/tp0/16":                  0,
+		"instance/tp0/17":                  100, // pinned
 		entry(1):                           0,
 		entry(2):                           10,
 		gdsName:                            10000,
@@ -36,6 +45,9 @@ func TestBroken(t *testing.T) {
 		other + ".metadata":                4096, // its data is missing
 		"unknown":                          0,
 		".temp/" + fmt.Sprintf("%032x", 7): 5,
+	}
+	for i := range 6 { // whole ones tell how large a block is
+		sizes[fmt.Sprintf("instance/tp0/5%d", i)], sizes[fmt.Sprintf("instance/tp0/5%d_a", i)] = 8192, 3*8192
 	}
 	for rel, size := range sizes {
 		put(t, opts.Dir, rel, size)
@@ -45,6 +57,7 @@ func TestBroken(t *testing.T) {
 	defer k.Close()
 	must(t, k.inv.Scan(context.Background()))
 	must(t, k.AddPin(Pin{Pattern: rtp + "6*"}))
+	must(t, k.AddPin(Pin{Pattern: "instance/tp0/17"}))
 	k.Opened(keyOf(t, filepath.Join(opts.Dir, rtp+"5_5")), FileKey{}, "")
 
 	var listed []string
@@ -58,9 +71,14 @@ func TestBroken(t *testing.T) {
 		other + ".metadata: its data file is missing, true",
 		entry(1) + ": empty, true",
 		rtp + "1_5: shorter than its name says, true",
+		rtp + "1_7: shorter than its name says, true",
 		rtp + "4_4: shorter than its name says, true",
 		rtp + "6_6: shorter than its name says, true",
-		"instance/tp0/13: shorter than its name says, false",
+		"instance/tp0/13: shorter than its name says, true",
+		"instance/tp0/14_a: fewer blocks than its name says, false",
+		"instance/tp0/15_a: shorter than its name says, true",
+		"instance/tp0/16: empty, true",
+		"instance/tp0/17: shorter than its name says, true",
 	}; !slices.Equal(listed, want) {
 		t.Errorf("listed are\n%s\nwant\n%s", strings.Join(listed, "\n"), strings.Join(want, "\n"))
 	}
@@ -76,9 +94,9 @@ func TestBroken(t *testing.T) {
 		_, err := os.Lstat(filepath.Join(opts.Dir, rel))
 		return err == nil
 	})
-	want := []string{".temp/00000000000000000000000000000007", other + ".metadata", entry(1), rtp + "1_5", rtp + "4_4"}
+	want := []string{".temp/00000000000000000000000000000007", other + ".metadata", entry(1), rtp + "1_5", rtp + "1_7", rtp + "4_4", "instance/tp0/13", "instance/tp0/15_a", "instance/tp0/16"}
 	slices.Sort(want)
-	if !slices.Equal(gone, want) || k.Stats().Reaped != 5 {
+	if !slices.Equal(gone, want) || k.Stats().Reaped != int64(len(want)) {
 		t.Errorf("%q are gone, %+v; want %q", gone, k.Stats(), want)
 	}
 }

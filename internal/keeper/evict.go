@@ -163,6 +163,7 @@ func (k *Keeper) shrink(ctx context.Context, d *inventory.Directory, low int64) 
 // purge says which files of a batch go, and until when.
 type purge struct {
 	unknown bool                   // also those of no layout
+	broken  bool                   // also those whose service counts on them: they cannot be read
 	only    func(path string) bool // nil: all
 	enough  func() bool            // nil: never
 	count   *atomic.Int64
@@ -329,7 +330,7 @@ func (k *Keeper) namedByTag(d *inventory.Directory, batch []inventory.Candidate,
 // removeOne removes a victim if it may go, and what belongs to it first.
 func (k *Keeper) removeOne(v *victim, p purge, out *outcome) {
 	switch kind := kindOf(v.path); {
-	case kind == inventory.Kept, kind == inventory.Unknown && !p.unknown, !v.info.Regular, v.info.Links > 1, k.pinned(v.path):
+	case kind == inventory.Kept && !p.broken, kind == inventory.Unknown && !p.unknown, !v.info.Regular, v.info.Links > 1, k.pinned(v.path):
 		return
 	}
 	if !k.idle(v.Key, v.LastUse) {

@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/layout/gds"
@@ -19,8 +20,11 @@ const (
 	// Empty: a file of an entry that has no bytes. No owner writes one.
 	Empty
 
-	// Short: fewer bytes than the name promises.
+	// Short: fewer bytes than the name promises, or than the same item has in the directory of another rank.
 	Short
+
+	// Partial: a file of KVCM's with fewer blocks than its name promises. Its clients can read those that are there.
+	Partial
 
 	// Ragged: no whole number of blocks, of an owner that writes nothing else.
 	Ragged
@@ -43,7 +47,7 @@ const (
 )
 
 var troubleTexts = [troubles]string{
-	"fine", "a temporary file that was not completed", "empty", "shorter than its name says", "no whole number of blocks", "longer than its name says",
+	"fine", "a temporary file that was not completed", "empty", "shorter than its name says", "fewer blocks than its name says", "no whole number of blocks", "longer than its name says",
 	"has holes", "its side file is missing", "its data file is missing", "named before it was whole",
 }
 
@@ -70,6 +74,9 @@ type Facts struct {
 	// Ds3fs, its temporary one. The latter counts if it is Orphaned itself: else another writer may
 	// have it.
 	Other Presence
+
+	// PeerBytes is the largest size of the files at Peers; 0: there are none, or it is not known.
+	PeerBytes int64
 }
 
 // Unallocated is Facts.AllocatedBytes where it is not known.
@@ -106,6 +113,25 @@ func (f File) OtherOf() string {
 		return f.Root + "/" + tempOfDs3fs + "/" + f.Key
 	}
 	return ""
+}
+
+// mostPeers bounds Peers: names may be anybody's.
+const mostPeers = 63
+
+// Peers returns the paths whose sizes Facts.PeerBytes wants. RTP-LLM's ranks write the same items, each its part of every block, and the parts are of one
+// size: where one rank's file is shorter than another's, it is not whole. Nothing else tells how many blocks an item of several has.
+func (f File) Peers() (paths []string) {
+	if f.Owner != RTPLLM {
+		return nil
+	}
+	ranks, _ := cutLast(f.Root)
+	_, name := cutLast(f.Entry)
+	for r := 0; r < f.WorldSize && len(paths) < mostPeers; r++ {
+		if r != f.Rank {
+			paths = append(paths, ranks+"/"+strconv.Itoa(r)+"/"+name)
+		}
+	}
+	return paths
 }
 
 // SizeBounds returns how many bytes the name promises at least, and at most: -1 where there is no
@@ -154,8 +180,8 @@ func (f File) writesAll() bool {
 // longer. A file from the future has just been written. What can be seen in its content alone, a
 // damaged header or wrong bytes, is not for names and sizes to tell.
 //
-// Every file with trouble of an owner whose Deletion is Evictable or WhenIdle may be removed, by the
-// rules for these. Trouble with another's file is for an operator to read.
+// MayReap says which files with trouble may be removed, by the rules of their Deletion. Trouble with another file is for
+// an operator to read.
 func (f File) Broken(is Facts, s Shape, now time.Time, grace time.Duration) Trouble {
 	if f.Owner == Unknown || now.Sub(is.Modified) < max(f.Grace, grace) {
 		return Fine
@@ -169,7 +195,9 @@ func (f File) Broken(is Facts, s Shape, now time.Time, grace time.Duration) Trou
 		return Empty
 	case f.Part == Side && is.Other == Absent:
 		return SideAlone
-	case is.SizeBytes < least:
+	case is.SizeBytes < least && f.Owner == KVCM && is.SizeBytes >= s.BlockBytes:
+		return Partial
+	case is.SizeBytes < least, is.SizeBytes < is.PeerBytes && (s.BlockBytes <= 0 || is.PeerBytes%s.BlockBytes == 0):
 		return Short
 	case most >= 0 && is.SizeBytes > most:
 		return Long
@@ -183,6 +211,19 @@ func (f File) Broken(is Facts, s Shape, now time.Time, grace time.Duration) Trou
 		return Reopened
 	}
 	return Fine
+}
+
+// MayReap reports whether a file with trouble may be removed once its writer is gone. A file of KVCM's may if no block in it is
+// whole: its clients compare its size before they read, and fail; its service takes a file that is there for a good one, and one
+// that is gone for a block that is gone.
+func (f File) MayReap(is Trouble) bool {
+	switch f.Delete {
+	case ByService:
+		return is == Empty || is == Short
+	case WhenIdle:
+		return is != Fine
+	}
+	return is != Fine && f.Delete.Evictable()
 }
 
 // Sibling is a file beside others, for BlockBytes.

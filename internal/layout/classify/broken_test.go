@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -20,6 +21,10 @@ func TestBroken(t *testing.T) {
 	}
 	other := func(is Facts, other Presence) Facts {
 		is.Other = other
+		return is
+	}
+	peer := func(is Facts, sizeBytes int64) Facts {
+		is.PeerBytes = sizeBytes
 		return is
 	}
 	unallocated := holed(8192)
@@ -42,6 +47,11 @@ func TestBroken(t *testing.T) {
 		"an item of too many blocks":        {item, Context{}, facts(17 * 4096), blocks, Long},
 		"an item of any number of blocks":   {item, Context{}, facts(17 * 4096), Shape{BlockBytes: 4096}, Fine},
 		"an item, nothing known":            {item, Context{}, facts(1), Shape{}, Fine},
+		"an item of nine blocks with three": {item, Context{}, peer(facts(3*4096), 9*4096), blocks, Short},
+		"the same, nothing else known":      {item, Context{}, peer(facts(3*4096), 9*4096), Shape{}, Short},
+		"its peer is the one with three":    {item, Context{}, peer(facts(9*4096), 3*4096), blocks, Fine},
+		"its peer is as long":               {item, Context{}, peer(facts(9*4096), 9*4096), blocks, Fine},
+		"its peer has something appended":   {item, Context{}, peer(facts(9*4096), 9*4096+1), blocks, Fine},
 		"an empty item":                     {item, Context{}, facts(0), Shape{}, Empty},
 		"an item with a hole":               {item, Context{}, holed(16 * 4096), blocks, Holed},
 		"holes are not known":               {item, Context{}, unallocated, blocks, Fine},
@@ -54,7 +64,8 @@ func TestBroken(t *testing.T) {
 		"the first generation, a hole":      {"chat/1234/no_lora/64/14/0/4/3/77", Context{}, holed(8192), blocks, Holed},
 		"KVCM's":                            {"kv/17/tp0/3f", Context{}, facts(4096), blocks, Fine},
 		"KVCM's, cut off":                   {"kv/17/tp0/3f", Context{}, facts(4000), blocks, Short},
-		"KVCM's of several, with one":       {"kv/17/tp0/3f_a", Context{}, facts(4096), blocks, Short},
+		"KVCM's of several, with one":       {"kv/17/tp0/3f_a", Context{}, facts(4096), blocks, Partial},
+		"KVCM's of several, with none":      {"kv/17/tp0/3f_a", Context{}, facts(4095), blocks, Short},
 		"KVCM's of several":                 {"kv/17/tp0/3f_a", Context{}, facts(3 * 4096), blocks, Fine},
 		"KVCM's, touched":                   {"kv/17/tp0/3f", Context{}, facts(0), Shape{}, Empty},
 		"an object":                         {object + ".data", Context{}, facts(100), Shape{}, Fine},
@@ -118,6 +129,36 @@ func TestOtherOf(t *testing.T) {
 	}
 }
 
+func TestPeers(t *testing.T) {
+	dir, _ := cutLast(rtpDir)
+	for path, want := range map[string][]string{
+		rtpDir + "/-5_77":                   {dir + "/0/-5_77", dir + "/1/-5_77", dir + "/2/-5_77"},
+		"kv/17/tp0/3f":                      nil,
+		object + ".data":                    nil,
+		"a/b":                               nil,
+		"chat/v2/1/no_lora/64/14/0/1/0/1_2": nil, // one rank
+	} {
+		if got := Classify(path, Context{}).Peers(); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if got := Classify("chat/v2/1/no_lora/64/14/0/1000000/7/1_2", Context{}).Peers(); len(got) != mostPeers {
+		t.Errorf("of a million ranks, %d", len(got))
+	}
+}
+
+func TestMayReap(t *testing.T) {
+	kv, one := Classify("kv/17/tp0/3f_a", Context{}), Classify(rtpDir+"/-5_77", Context{})
+	for is := range troubles {
+		if got, want := kv.MayReap(is), is == Empty || is == Short; got != want {
+			t.Errorf("KVCM's that is %v: %v", is, got)
+		}
+		if one.MayReap(is) != (is != Fine) || Classify("x", Context{}).MayReap(is) || Classify("hf3fs_vllm_data_file_0", Context{}).MayReap(is) {
+			t.Errorf("%v", is)
+		}
+	}
+}
+
 func TestBlockBytes(t *testing.T) {
 	at := func(name string, sizes ...int64) (all []Sibling) {
 		for _, size := range sizes {
@@ -157,7 +198,7 @@ func FuzzBroken(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, path string, above byte, sizeBytes, allocated, age, blockBytes int64, most int, other byte) {
 		file := Classify(path, Context{Above: Marks(above)})
-		is := Facts{sizeBytes, allocated, noon.Add(-time.Duration(age)), Presence(other)}
+		is := Facts{sizeBytes, allocated, noon.Add(-time.Duration(age)), Presence(other), int64(most)}
 		shape := Shape{blockBytes, most}
 		got := file.Broken(is, shape, noon, 0)
 		if got >= troubles || got != file.Broken(is, shape, noon, 0) || got.String() == "" {
