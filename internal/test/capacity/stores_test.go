@@ -28,7 +28,9 @@ type blocks struct {
 	chain  string
 	config kvstore.Config
 
-	last              atomic.Uint64 // number of the newest block
+	perItem uint64 // how many blocks are saved and loaded at once: a prompt
+
+	last              atomic.Uint64 // number of the newest item
 	saved, hits, miss atomic.Int64
 }
 
@@ -50,10 +52,15 @@ var layoutsOf = map[string]func(c *kvstore.Config, mount, dir string){
 	"Ds3fs": func(c *kvstore.Config, mount, _ string) {
 		c.Ds3fs = &kvstore.Ds3fsOptions{Mount: mount, OpenFiles: openFiles}
 	},
-	"Posix": func(c *kvstore.Config, _, dir string) { c.Posix = &kvstore.PosixOptions{Dirs: []string{dir}} },
-	"RtpLlm": func(c *kvstore.Config, _, dir string) {
-		c.RtpLlm = &kvstore.RtpLlmOptions{Root: dir, Biz: "capacity", Checkpoint: "/models/capacity", ItemBlocks: 1, EngineFileOptions: kvstore.EngineFileOptions{OpenFiles: openFiles}}
-	},
+	"Posix":       func(c *kvstore.Config, _, dir string) { c.Posix = &kvstore.PosixOptions{Dirs: []string{dir}} },
+	"RtpLlm":      func(c *kvstore.Config, _, dir string) { rtpllm(c, dir, 1) },
+	severalBlocks: func(c *kvstore.Config, _, dir string) { rtpllm(c, dir, 4) },
+}
+
+const severalBlocks = "RtpLlm with several blocks in a file"
+
+func rtpllm(c *kvstore.Config, dir string, itemBlocks int) {
+	c.RtpLlm = &kvstore.RtpLlmOptions{Root: dir, Biz: "capacity", Checkpoint: "/models/capacity", ItemBlocks: itemBlocks, EngineFileOptions: kvstore.EngineFileOptions{OpenFiles: openFiles}}
 }
 
 func (b *blocks) key(n uint64) kvstore.Key {
@@ -74,13 +81,21 @@ func (b *blocks) open() *kvstore.Store {
 	return s
 }
 
-func (b *blocks) shards(n uint64) []kvstore.Shard {
-	l := b.config.Layout
-	return l.ByBlock([]kvstore.Key{b.key(n)}, [][]byte{make([]byte, l.BlockBytes)})
+// keys are those of the blocks of a prompt.
+func (b *blocks) keys(n uint64) (all []kvstore.Key) {
+	for i := range b.perItem {
+		all = append(all, b.key(n*b.perItem+i))
+	}
+	return all
 }
 
-func patternOf(n uint64, shard kvstore.Shard) workload.Pattern {
-	return workload.PatternOf(n, uint64(shard.Index))
+func (b *blocks) shards(n uint64) []kvstore.Shard {
+	l := b.config.Layout
+	var memory [][]byte
+	for range b.perItem {
+		memory = append(memory, make([]byte, l.BlockBytes))
+	}
+	return l.ByBlock(b.keys(n), memory)
 }
 
 func (b *blocks) save(ctx context.Context) {
@@ -92,18 +107,18 @@ func (b *blocks) save(ctx context.Context) {
 	for ctx.Err() == nil {
 		n := b.last.Add(1)
 		batch := b.shards(n)
-		for _, shard := range batch {
-			patternOf(n, shard).Fill(shard.Buf)
+		for i, shard := range batch {
+			workload.PatternOf(n, uint64(i)).Fill(shard.Buf)
 		}
 		task, err := s.Save(context.Background(), batch)
 		if err == nil {
 			err = task.Wait(context.Background())
 		}
 		if err != nil {
-			b.Errorf("save block %d: %v", n, err)
+			b.Errorf("save prompt %d: %v", n, err)
 			return
 		}
-		b.saved.Add(1)
+		b.saved.Add(int64(b.perItem))
 	}
 }
 
@@ -114,14 +129,18 @@ func (b *blocks) load(ctx context.Context) {
 	}
 	defer s.Close()
 	for ctx.Err() == nil {
-		n := max(1, b.last.Load()-rand.Uint64N(min(b.last.Load()+1, 300)))
+		n := max(1, b.last.Load()-rand.Uint64N(min(b.last.Load()+1, 300/b.perItem)))
 		batch := b.shards(n)
-		for _, shard := range batch {
-			patternOf(n, shard).Spoil(shard.Buf)
+		for i, shard := range batch {
+			workload.PatternOf(n, uint64(i)).Spoil(shard.Buf)
+		}
+		if _, err := s.LookupPrefix(context.Background(), b.keys(n)); err != nil { // that finds an item of several blocks
+			b.Errorf("look prompt %d up: %v", n, err)
+			return
 		}
 		task, err := s.Load(context.Background(), batch)
 		if err != nil {
-			b.Errorf("load block %d: %v", n, err)
+			b.Errorf("load prompt %d: %v", n, err)
 			return
 		}
 		_ = task.Wait(context.Background())
@@ -129,15 +148,15 @@ func (b *blocks) load(ctx context.Context) {
 			err, settled := task.Result(i)
 			switch {
 			case err == nil && settled:
-				if wrong, first := patternOf(n, shard).Check(shard.Buf); wrong > 0 {
-					b.Errorf("block %d, shard %d is loaded, and %d bytes are wrong, the first at %d", n, shard.Index, wrong, first)
+				if wrong, first := workload.PatternOf(n, uint64(i)).Check(shard.Buf); wrong > 0 {
+					b.Errorf("prompt %d, shard %d is loaded, and %d bytes are wrong, the first at %d", n, shard.Index, wrong, first)
 					return
 				}
 				b.hits.Add(1)
 			case errors.Is(err, kvstore.ErrMiss):
 				b.miss.Add(1)
 			default:
-				b.Errorf("load block %d, shard %d: %v, settled: %v", n, shard.Index, err, settled)
+				b.Errorf("load prompt %d, shard %d: %v, settled: %v", n, shard.Index, err, settled)
 				return
 			}
 		}
@@ -156,7 +175,10 @@ func TestStoresAreEvicted(t *testing.T) {
 				Flags: []string{"--capacity", strconv.FormatInt(limit, 10), "--eviction-grace", "1s", "--deadline", "1m", "--pages-listen", "off"},
 			})
 			own := takenBytes(t, disk)
-			b := &blocks{T: t, chain: strings.Fields(name)[0]}
+			b := &blocks{T: t, chain: strings.Fields(name)[0], perItem: 1}
+			if name == severalBlocks {
+				b.perItem = 4
+			}
 			b.config = kvstore.Config{Namespace: namespace, Layout: kvstore.Layout{BlockBytes: 128 << 10, ShardBytes: 64 << 10}, Timeout: 5 * time.Minute}
 			dir := filepath.Join(d.Mount, "cache")
 			if err := os.Mkdir(dir, 0o755); err != nil {
@@ -186,6 +208,9 @@ func TestStoresAreEvicted(t *testing.T) {
 				t.Errorf("%d bytes were taken at one moment, %d more than the capacity", most, most-limit)
 			}
 			t.Logf("%d blocks saved, %d shards loaded, %d missed; at most %d of %d bytes taken", b.saved.Load(), b.hits.Load(), b.miss.Load(), most, limit)
+			if several := b.severalInOne(disk); name == severalBlocks && (several == 0 || several*int(b.perItem) > int(b.saved.Load())/2) {
+				t.Errorf("%d blocks were saved, of a capacity of %d, and there are %d files of several blocks", b.saved.Load(), limit/b.config.Layout.BlockBytes, several)
+			}
 			alone := b.sidesAlone(disk)
 			for end := time.Now().Add(time.Minute); len(alone) > 0 && !t.Failed() && !time.Now().After(end); time.Sleep(10 * time.Millisecond) {
 				alone = b.sidesAlone(disk) // the last removal has not ended
@@ -198,6 +223,30 @@ func TestStoresAreEvicted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// severalInOne returns how many files there are of several blocks, each as long as all of them.
+func (b *blocks) severalInOne(data string) (n int) {
+	b.Helper()
+	err := filepath.WalkDir(data, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		rel, err := filepath.Rel(data, path)
+		if err != nil || classify.Classify(rel, classify.Context{}).Blocks < 2 {
+			return err
+		}
+		n++
+		info, err := e.Info()
+		if err == nil && info.Size() != int64(b.perItem)*b.config.Layout.BlockBytes {
+			b.Errorf("%s has %d bytes", rel, info.Size())
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // one goes meanwhile
+		b.Fatal(err)
+	}
+	return n
 }
 
 // sidesAlone returns the files that say that data is there which is not. Data may be there of which nothing says so: the
