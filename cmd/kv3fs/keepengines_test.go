@@ -40,7 +40,9 @@ func engines(t *testing.T) []engineFiles {
 			data := "gds/" + dir + "/m%401%400%40" + hash + "%40half.kvcache.safetensors"
 			return []string{data + ".metadata", data}
 		}, true},
-		{classify.RTPLLM, func(n int) []string { return []string{fmt.Sprintf("rtp/chat/v2/5678/no_lora/64/14/0/1/0/%d_%d", n, n+8)} }, false}, // several blocks
+		{classify.RTPLLM, func(n int) []string {
+			return []string{fmt.Sprintf("rtp/chat/v2/5678/no_lora/64/14/0/1/0/%d_%d", n, n+8)}
+		}, false}, // several blocks
 	}
 }
 
