@@ -24,15 +24,16 @@ func GPUs() []GPU {
 	return []GPU{
 		{"H100", 989, 1979, 80, 3.35}, {"H100-PCIe", 756, 1513, 80, 2.0}, {"H200", 989, 1979, 141, 4.8},
 		{"H800", 989, 1979, 80, 3.35}, {"H20", 148, 296, 96, 4.0}, {"H20-3e", 148, 296, 141, 4.8},
-		{"B200", 2250, 4500, 180, 8.0},
+		{"B200", 2250, 4500, 180, 8.0}, {"GB200", 2500, 5000, 186, 8.0}, {"B300", 2250, 4500, 270, 8.0}, {"GB300", 2500, 5000, 279, 8.0},
 		{"A100", 312, 0, 80, 2.039}, {"A800", 312, 0, 80, 2.039}, {"A30", 165, 0, 24, 0.933}, {"A10", 125, 0, 24, 0.6},
 		{"L40S", 362, 733, 48, 0.864}, {"L20", 119.5, 239, 48, 0.864}, {"L4", 121, 242, 24, 0.3},
-		{"MI300X", 1307.4, 2614.9, 192, 5.3},
+		{"RTX-4090", 165.2, 330.3, 24, 1.008}, {"RTX-PRO-6000", 503.8, 1007.6, 96, 1.792},
+		{"MI300X", 1307.4, 2614.9, 192, 5.3}, {"MI355X", 2516.6, 5033.2, 288, 8.0},
 		{"Ascend-910B", 320, 0, 64, 1.6},
 	}
 }
 
-// LookupGPU finds a GPU by name. It ignores case, the vendor, spaces, hyphens and
+// LookupGPU finds a GPU by name. It ignores case, the vendor, its brands, spaces, hyphens and
 // underscores.
 func LookupGPU(name string) (GPU, error) {
 	wanted := foldGPU(name)
@@ -51,10 +52,10 @@ func LookupGPU(name string) (GPU, error) {
 
 func foldGPU(name string) string {
 	name = strings.NewReplacer(" ", "", "-", "", "_", "").Replace(strings.ToLower(name))
-	for _, vendor := range []string{"nvidia", "amd", "instinct", "huawei", "ascend"} {
+	for _, vendor := range []string{"nvidia", "geforce", "rtx", "amd", "instinct", "huawei", "ascend"} {
 		name = strings.TrimPrefix(name, vendor)
 	}
-	return strings.TrimSuffix(name, "sxm")
+	return strings.TrimSuffix(strings.TrimSuffix(name, "sxm"), "blackwell")
 }
 
 // Hardware is the set of GPUs of one engine instance.

@@ -201,6 +201,7 @@ func TestLookupGPU(t *testing.T) {
 	for name, want := range map[string]string{
 		"H100": "H100", "h20": "H20", "NVIDIA H100 SXM": "H100", "nvidia-l40s": "L40S", "A800": "A800",
 		"Ascend 910B": "Ascend-910B", "910b": "Ascend-910B", "h100 pcie": "H100-PCIe",
+		"NVIDIA GeForce RTX 4090": "RTX-4090", "4090": "RTX-4090", "RTX PRO 6000 Blackwell": "RTX-PRO-6000", "AMD Instinct MI355X": "MI355X", "gb200": "GB200", "B300": "B300", "mi300x": "MI300X",
 	} {
 		if g, err := LookupGPU(name); err != nil || g.Name != want {
 			t.Errorf("%s: %q, %v; want %s", name, g.Name, err, want)
