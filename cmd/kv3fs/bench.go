@@ -54,7 +54,7 @@ request in flight of the rings is checked, and one of the others.`
 }
 
 // Run runs the benchmark.
-func (c *benchRingCmd) Run(ctx context.Context, out io.Writer) error {
+func (c *benchRingCmd) Run(ctx context.Context, out io.Writer, values *flagValues) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
@@ -75,5 +75,5 @@ func (c *benchRingCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	report, err := ringbench.Run(ctx, o)
 	bar.clear()
-	return printMeasured(ctx, out, "bench ring", report, err, c.JSON)
+	return printMeasured(ctx, out, values, "bench ring", report, err, c.JSON)
 }

@@ -72,7 +72,8 @@ func TestBenchRing(t *testing.T) {
 	t.Run("uses a running daemon", func(t *testing.T) {
 		s := serve(t, bin, t.TempDir())
 		stdout, stderr, err := bench(t, "--data", s.data, "--mount", s.mount, "--no-fio")
-		if err != nil || !strings.Contains(stdout, "ring/plain") || strings.Contains(stdout, "io_uring  ") {
+		if err != nil || !strings.HasPrefix(stdout, "kv3fs "+version()) || !strings.Contains(stdout, "\nkv3fs bench ring --sizes 4k,256KiB ") || !strings.Contains(stdout, "Warning: medians of 2 runs") ||
+			!strings.Contains(stdout, "ring/plain") || strings.Contains(stdout, "io_uring  ") {
 			t.Errorf("%v: %s%s", err, stdout, stderr)
 		}
 		if left, _ := filepath.Glob(filepath.Join(s.data, "kv3fs-bench-*")); len(left) != 0 {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/bench/enginebench"
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 type benchEngineCmd struct {
@@ -87,7 +88,7 @@ block that was found could not be loaded, or if one could not be saved.`
 }
 
 // Run runs the benchmark.
-func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
+func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer, values *flagValues) (err error) {
 	bar := newBenchBar(c.NoProgress)
 	o := c.options()
 	o.Notice, o.Done = bar.notice, bar.done
@@ -104,7 +105,7 @@ func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer page.abandon()
 	if err := chain.start(ctx); err != nil {
-		return printMeasured[enginebench.Report](ctx, out, "bench engine", nil, err, c.JSON)
+		return printMeasured[enginebench.Report](ctx, out, values, "bench engine", nil, err, c.JSON)
 	}
 	o.Store = chain.name
 	o.Open, o.Storage, o.FreeBytes, o.StartedDaemon = chain.open, chain.place(), chain.freeBytes(), chain.daemon != nil
@@ -123,9 +124,9 @@ func (c *benchEngineCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	if to := cmp.Or(c.ColdReport, c.HandOver); to != "" {
 		return errors.Join(err, handOver(report, to))
 	}
-	err = printMeasured(ctx, out, "bench engine", report, err, c.JSON)
+	err = printMeasured(ctx, out, values, "bench engine", report, err, c.JSON)
 	if report != nil {
-		err = errors.Join(err, page.write(report))
+		err = errors.Join(err, page.write(report, values.circumstances()))
 	}
 	return err
 }
@@ -255,11 +256,13 @@ func newPage(path string) (*page, error) {
 	return &page{path, temp}, nil
 }
 
-func (p *page) write(report interface{ WriteHTML(io.Writer) error }) error {
+func (p *page) write(report interface {
+	WriteHTML(io.Writer, measure.Circumstances) error
+}, with measure.Circumstances) error {
 	if p.temp == nil {
 		return nil
 	}
-	err := errors.Join(report.WriteHTML(p.temp), p.temp.Chmod(0o644), p.temp.Close())
+	err := errors.Join(report.WriteHTML(p.temp, with), p.temp.Chmod(0o644), p.temp.Close())
 	if err == nil {
 		err = os.Rename(p.temp.Name(), p.path)
 	}

@@ -75,7 +75,7 @@ plain O_DIRECT reads, and page services beside the leader's. Every loaded byte i
 }
 
 // Run runs the benchmark.
-func (c *benchHostsCmd) Run(ctx context.Context, out io.Writer) (err error) {
+func (c *benchHostsCmd) Run(ctx context.Context, out io.Writer, values *flagValues) (err error) {
 	if c.Reader != "" {
 		return hostsbench.Read(ctx, c.Reader, os.Stdin, out)
 	}
@@ -104,9 +104,9 @@ func (c *benchHostsCmd) Run(ctx context.Context, out io.Writer) (err error) {
 	defer page.abandon()
 	report, err := hostsbench.Run(ctx, o)
 	bar.clear()
-	err = printMeasured(ctx, out, "bench hosts", report, err, c.JSON)
+	err = printMeasured(ctx, out, values, "bench hosts", report, err, c.JSON)
 	if report != nil {
-		err = errors.Join(err, page.write(report))
+		err = errors.Join(err, page.write(report, values.circumstances()))
 	}
 	return err
 }

@@ -39,7 +39,7 @@ is missing. The hits of every answer are checked, and every page of some answers
 }
 
 // Run runs the benchmark.
-func (c *benchPagesCmd) Run(ctx context.Context, out io.Writer) error {
+func (c *benchPagesCmd) Run(ctx context.Context, out io.Writer, values *flagValues) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
@@ -60,5 +60,5 @@ func (c *benchPagesCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	report, err := pagesbench.Run(ctx, o)
 	bar.clear()
-	return printMeasured(ctx, out, "bench pages", report, err, c.JSON)
+	return printMeasured(ctx, out, values, "bench pages", report, err, c.JSON)
 }

@@ -31,7 +31,7 @@ holds together with all blocks before it in the prompt.`
 }
 
 // Run simulates the policies.
-func (c *benchPolicyCmd) Run(ctx context.Context, out io.Writer) error {
+func (c *benchPolicyCmd) Run(ctx context.Context, out io.Writer, values *flagValues) error {
 	o := policybench.Options{Capacities: c.Capacity}
 	if err := o.Check(); err != nil {
 		return mistake{fmt.Errorf("--capacity: %w", err)}
@@ -58,5 +58,5 @@ func (c *benchPolicyCmd) Run(ctx context.Context, out io.Writer) error {
 		report, err = policybench.Run(ctx, trace, o)
 	}
 	bar.clear()
-	return printMeasured(ctx, out, "bench policy", report, err, c.JSON)
+	return printMeasured(ctx, out, values, "bench policy", report, err, c.JSON)
 }

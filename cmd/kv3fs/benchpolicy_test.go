@@ -44,7 +44,7 @@ func TestBenchPolicy(t *testing.T) {
 		}
 	}
 	status, out, errs = usage("bench", "policy", "--trace", path)
-	if status != 0 || !strings.Contains(out, "kv3fs/LRU at least 0.98") || strings.Count(out, "\n20%") != 1 {
+	if status != 0 || !strings.Contains(out, "kv3fs/LRU at least 0.98") || strings.Count(out, "\n20%") != 2 {
 		t.Errorf("%d %s%s", status, out, errs)
 	}
 }

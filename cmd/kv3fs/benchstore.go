@@ -47,7 +47,7 @@ If strace is installed, it counts the system calls of a hit in segments.`
 }
 
 // Run runs the benchmark.
-func (c *benchStoreCmd) Run(ctx context.Context, out io.Writer) error {
+func (c *benchStoreCmd) Run(ctx context.Context, out io.Writer, values *flagValues) error {
 	if c.TracedHits != "" {
 		return storebench.TracedHits(ctx, c.TracedHits, out)
 	}
@@ -67,5 +67,5 @@ func (c *benchStoreCmd) Run(ctx context.Context, out io.Writer) error {
 	}
 	report, err := storebench.Run(ctx, o)
 	bar.clear()
-	return printMeasured(ctx, out, "bench store", report, err, c.JSON)
+	return printMeasured(ctx, out, values, "bench store", report, err, c.JSON)
 }

@@ -34,6 +34,7 @@ type flagValues struct {
 	origins map[*kong.Value]origin        // of all values that are not defaults
 	known   map[string]*kong.Value        // by name
 	given   map[*kong.Value]reflect.Value // on the command line
+	args    []string                      // the command line
 }
 
 // origin is where a value comes from.
@@ -104,6 +105,7 @@ func (*cli) BeforeResolve(ctx *kong.Context, s *flagValues) error {
 
 func (s *flagValues) collect(ctx *kong.Context) error {
 	*s = flagValues{
+		args:  s.args,
 		texts: map[*kong.Flag]string{}, origins: map[*kong.Value]origin{}, known: map[string]*kong.Value{},
 		given: map[*kong.Value]reflect.Value{},
 	}

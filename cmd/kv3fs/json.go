@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/internal/exactjson"
 )
 
@@ -25,12 +27,19 @@ type envelope struct {
 	// paths, by the JSON pointer of the field. In the field itself, U+FFFD stands for what
 	// is not UTF-8.
 	NotUTF8 map[string][]byte `json:"not_utf8,omitempty"`
+	// Measured is of commands that measure.
+	Measured *measure.Circumstances `json:"measured,omitempty"`
 }
 
 // writeJSON prints the report of a command for programs. report is a struct, or nil if the
 // command was interrupted before there was one.
 func writeJSON(out io.Writer, command string, interrupted bool, report any) error {
-	head := envelope{Schema: jsonSchema, Command: command, Interrupted: interrupted}
+	return writeReport(out, envelope{Command: command, Interrupted: interrupted}, report)
+}
+
+// writeReport prints a report after what it begins with.
+func writeReport(out io.Writer, head envelope, report any) error {
+	head.Schema = jsonSchema
 	body := []byte("{}")
 	if report != nil {
 		head.NotUTF8 = exactjson.NotUTF8(report)
@@ -41,14 +50,15 @@ func writeJSON(out io.Writer, command string, interrupted bool, report any) erro
 		// A report may have a field of its own for it.
 		var own struct{ Interrupted *bool }
 		if err := json.Unmarshal(body, &own); err != nil {
-			return fmt.Errorf("%s: the report is no object: %w", command, err)
+			return fmt.Errorf("%s: the report is no object: %w", head.Command, err)
 		}
 		if own.Interrupted != nil {
 			return writeObject(out, struct {
-				Schema  int               `json:"schema"`
-				Command string            `json:"command"`
-				NotUTF8 map[string][]byte `json:"not_utf8,omitempty"`
-			}{head.Schema, head.Command, head.NotUTF8}, body)
+				Schema   int                    `json:"schema"`
+				Command  string                 `json:"command"`
+				NotUTF8  map[string][]byte      `json:"not_utf8,omitempty"`
+				Measured *measure.Circumstances `json:"measured,omitempty"`
+			}{head.Schema, head.Command, head.NotUTF8, head.Measured}, body)
 		}
 	}
 	return writeObject(out, head, body)
@@ -78,16 +88,18 @@ func writeObject(out io.Writer, head any, body []byte) error {
 func printMeasured[R any, P interface {
 	*R
 	WriteTable(io.Writer) error
-}](ctx context.Context, out io.Writer, command string, report P, err error, asJSON bool) error {
+}](ctx context.Context, out io.Writer, values *flagValues, command string, report P, err error, asJSON bool) error {
 	interrupted := ctx.Err() != nil
 	if interrupted && !errors.Is(err, ctx.Err()) {
 		err = errors.Join(err, ctx.Err())
 	}
+	with := values.circumstances()
 	switch {
 	case report != nil && asJSON:
-		return cmp.Or(err, writeJSON(out, command, interrupted, report))
+		return cmp.Or(err, writeReport(out, envelope{Command: command, Interrupted: interrupted, Measured: &with}, report))
 	case report != nil:
-		return cmp.Or(err, report.WriteTable(out))
+		_, wrong := io.WriteString(out, measure.Wrap(strings.Join(with.Lines(), "\n")+"\n"))
+		return cmp.Or(err, wrong, report.WriteTable(out))
 	case interrupted && asJSON:
 		return cmp.Or(err, writeJSON(out, command, true, nil))
 	}

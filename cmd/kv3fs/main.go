@@ -135,7 +135,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 // execute parses a command line and runs its command. A command that uses the context
 // gets it from getContext, which it tells whether it is a server.
 func execute(args []string, stdout, stderr io.Writer, getContext func(server bool) context.Context) int {
-	values := &flagValues{}
+	values := &flagValues{args: args}
 	parser, err := newParser(values, stdout, stderr, getContext)
 	if err != nil {
 		fmt.Fprintln(stderr, "kv3fs:", err)

@@ -45,7 +45,7 @@ written again.`
 }
 
 // Run replays the trace.
-func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
+func (c *replayCmd) Run(ctx context.Context, out io.Writer, values *flagValues) error {
 	o := workload.ReplayOptions{
 		Mount: c.Mount, Dir: c.Dir, Ranks: c.Ranks, Depth: c.Depth,
 		BlockBytes: int64(c.BlockBytes), MaxBlocks: c.MaxBlocks,
@@ -78,7 +78,7 @@ func (c *replayCmd) Run(ctx context.Context, out io.Writer) error {
 	if report != nil {
 		table = &replayTable{report, survey}
 	}
-	return printMeasured(ctx, out, "replay", table, err, c.JSON)
+	return printMeasured(ctx, out, values, "replay", table, err, c.JSON)
 }
 
 // replayTable is a replay's report; its table also compares it with the trace.

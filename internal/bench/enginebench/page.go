@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 //go:embed page.html
 var pageText string
 
 // WriteHTML writes the report as one self-contained page.
-func (r *Report) WriteHTML(w io.Writer) error {
+func (r *Report) WriteHTML(w io.Writer, with measure.Circumstances) error {
 	page, err := template.New("page").Parse(pageText)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
@@ -39,10 +41,11 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	return page.Execute(w, struct {
 		*Report
 		Lines    []string
+		Warning  string
 		Cards    []card
 		Sections []section
 		Tables   []table
-	}{r, r.circumstances(), r.cards(), r.sections(), tables})
+	}{r, append(with.Lines(), r.circumstances()...), r.warning(), r.cards(), r.sections(), tables})
 }
 
 type cell struct {

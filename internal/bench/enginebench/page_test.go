@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 // example returns a report with everything that a page may show.
@@ -62,7 +65,7 @@ func example(workload string) *Report {
 func pageOf(t *testing.T, r *Report) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := r.WriteHTML(&b); err != nil {
+	if err := r.WriteHTML(&b, measure.Circumstances{Version: "1.2.3", Machine: "2 CPUs", Command: "kv3fs bench engine '<b>'"}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -169,6 +172,7 @@ func TestTable(t *testing.T) {
 		if err := example(name).WriteTable(&b); err != nil {
 			t.Fatal(err)
 		}
+		checkWidth(t, b.String())
 		golden := "testdata/" + name + ".txt"
 		want, err := os.ReadFile(golden)
 		if err != nil || string(want) != b.String() {
@@ -209,5 +213,15 @@ func TestTicks(t *testing.T) {
 	y := c.y(0, 1, false)
 	if y.at(0) != c.Plot.Bottom() || y.at(1) != c.Plot.Y {
 		t.Error("the axis is upside down")
+	}
+}
+
+// checkWidth checks that a report fits on a terminal.
+func checkWidth(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > measure.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }

@@ -17,7 +17,7 @@ const targetShare = 0.95
 // What the tables have.
 const (
 	servingTitle = "as clients see it: means and percentiles in ms; hits in tokens; an infinite cache would have what any request before had"
-	ttftTitle    = "mean time to the first token, ms; hits in tokens"
+	ttftTitle    = "time to the first token, ms: median and mean; the rest compares means; hits in tokens"
 	detailTitle  = "where time goes: medians in ms, of a request; stall is how long the GPU waited for bytes, on average"
 )
 
@@ -56,14 +56,25 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "smallest share of the ideal: %s, of %s, %s tokens, %d at once; target, for information: at least %s\n",
 			percent(low.IdealShare), low.Model, thousands(low.InputTokens), low.Concurrent, percent(targetShare))
 	}
+	if warning := r.warning(); warning != "" {
+		b.WriteString(warning + "\n")
+	}
 	if r.WrongBytes > 0 {
 		fmt.Fprintf(&b, "%d WRONG BYTES were loaded; the run ended there\n", r.WrongBytes)
 	}
 	if r.Interrupted {
 		b.WriteString("interrupted: what was not complete is missing\n")
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, measure.Wrap(b.String()))
 	return err
+}
+
+// warning says that few runs were measured, or is "".
+func (r *Report) warning() string {
+	if len(r.Rows) == 0 {
+		return ""
+	}
+	return measure.FewRuns(r.Runs)
 }
 
 // generates reports whether requests generate more than their first token.
@@ -206,7 +217,7 @@ func servingColumns() []column {
 		return column{name, false, func(r Row) string { return fmt.Sprintf("%.2f", of(r.Serving)) }}
 	}
 	return append(what()[1:],
-		latency("TTFT", func(s *Serving) float64 { return s.TTFT.Mean }), latency("p50", func(s *Serving) float64 { return s.TTFT.Median }),
+		latency("TTFT p50", func(s *Serving) float64 { return s.TTFT.Median }), latency("mean", func(s *Serving) float64 { return s.TTFT.Mean }),
 		latency("p90", func(s *Serving) float64 { return s.TTFT.P90 }), latency("p99", func(s *Serving) float64 { return s.TTFT.P99 }),
 		latency("TPOT", func(s *Serving) float64 { return s.TPOT.Mean }), latency("ITL p99", func(s *Serving) float64 { return s.ITL.P99 }),
 		latency("E2EL", func(s *Serving) float64 { return s.E2EL.Mean }),
@@ -217,10 +228,10 @@ func servingColumns() []column {
 func ttftColumns() []column {
 	return append(what(),
 		column{"full", false, func(r Row) string { return ms(r.FullMs) }},
-		column{"measured", false, func(r Row) string { return ms(r.MeasuredMs) }},
+		column{"p50", false, func(r Row) string { return ms(r.P50Ms) }},
+		column{"mean", false, func(r Row) string { return ms(r.MeasuredMs) }},
 		column{"ideal", false, func(r Row) string { return ms(r.IdealMs) }},
 		column{"bound", false, func(r Row) string { return ifBound(r, ms(r.BoundMs)) }},
-		column{"p50", false, func(r Row) string { return ms(r.P50Ms) }},
 		column{"p99", false, func(r Row) string { return ms(r.P99Ms) }},
 		column{"speed-up", false, func(r Row) string { return times(r.Speedup) }},
 		column{"ideal", false, func(r Row) string { return times(r.IdealSpeedup) }},
@@ -274,23 +285,17 @@ func fill(columns []column, rows []Row) (all []filled) {
 
 func writeColumns(b *strings.Builder, columns []column, rows []Row) {
 	all := fill(columns, rows)
-	for i := -1; i < len(rows); i++ {
-		var line strings.Builder
-		for _, f := range all {
-			cell, width := f.head, len(f.head)
-			for _, other := range f.cells {
-				width = max(width, len(other))
-			}
-			if i >= 0 {
-				cell = f.cells[i]
-			}
-			if f.left {
-				width = -width
-			}
-			fmt.Fprintf(&line, "%*s  ", width, cell)
+	t := measure.Table{Rows: make([][]string, len(rows))}
+	for _, f := range all {
+		t.Columns = append(t.Columns, measure.Column{Head: f.head, Left: f.left})
+		if f.left || f.head == "tokens" || f.head == "at once" {
+			t.Keys = len(t.Columns)
 		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		for i, cell := range f.cells {
+			t.Rows[i] = append(t.Rows[i], cell)
+		}
 	}
+	t.Write(b)
 	b.WriteString("\n")
 }
 

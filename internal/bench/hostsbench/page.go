@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 //go:embed page.html
 var pageText string
 
 // WriteHTML writes the report as one self-contained page.
-func (r *Report) WriteHTML(w io.Writer) error {
+func (r *Report) WriteHTML(w io.Writer, with measure.Circumstances) error {
 	page, err := template.New("page").Parse(pageText)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)
@@ -22,7 +24,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		Cards  []card
 		Charts []chart
 		Tables []table
-	}{r, r.circumstances(), r.cards(), r.charts(), r.tables()})
+	}{r, append(with.Lines(), r.circumstances()...), r.cards(), r.charts(), r.tables()})
 }
 
 // card is one of the most important figures.

@@ -118,32 +118,32 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	if len(r.Rows) > 0 {
 		b.WriteString("\n" + rowsTitle + "\n")
-		write(&b, rowHeads, r.rowCells())
+		write(&b, 3, rowHeads, r.rowCells())
 		b.WriteString("\n" + tiersTitle + "\n")
-		write(&b, tierHeads, r.tierCells())
+		write(&b, 3, tierHeads, r.tierCells())
 	}
 	if len(r.Reads) > 0 {
 		b.WriteString("\n" + readsTitle + "\n")
-		write(&b, readHeads, r.readCells())
+		write(&b, 1, readHeads, r.readCells())
 	}
 	if len(r.Rings) > 0 {
 		b.WriteString("\n" + ringsTitle + "\n")
-		write(&b, ringHeads, r.ringCells())
+		write(&b, 1, ringHeads, r.ringCells())
 	}
 	if r.Pages != nil {
 		b.WriteString("\n" + r.pagesTitle() + "\n")
-		write(&b, pageHeads, r.pageCells())
+		write(&b, 1, pageHeads, r.pageCells())
 	}
 	for _, p := range r.Problems {
 		b.WriteString("\n" + p + "\n")
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, measure.Wrap(b.String()))
 	return err
 }
 
 // What the tables have.
 const (
-	rowsTitle  = "mean time to the first token, ms; bound: the ideal at the simulated bandwidth; tokens in the engine's memory, loaded, and computed again though they had been"
+	rowsTitle  = "time to the first token, ms: median and mean; bound: the ideal at the simulated bandwidth; tokens in the engine's memory, loaded, and computed again though they had been"
 	tiersTitle = "GB that each store had itself, and blocks that were kept near"
 	readsTitle = "reads from the hosts' own disks, at the same time; bound: what the processors allow. Directories on one disk share that, too"
 	ringsTitle = "reads through rings of a daemon with --shared on, and plain O_DIRECT reads by as many threads; GB/s, median (min-max)"
@@ -176,7 +176,7 @@ func (r *Report) circumstances() []string {
 }
 
 var (
-	rowHeads  = []string{"order", "", "host", "requests", "computing all", "measured", "ideal", "bound", "p50", "p99", "speed-up", "possible", "memory", "loaded", "again", "lookup"}
+	rowHeads  = []string{"order", "", "host", "requests", "computing all", "p50", "mean", "ideal", "bound", "p99", "speed-up", "possible", "memory", "loaded", "again", "lookup"}
 	tierHeads = []string{"order", "", "host", "by store", "blocks kept"}
 	readHeads = []string{"hosts", "GB/s", "times one", "bound", "CPU s/GB", "aim, for information"}
 	ringHeads = []string{"size", "threads", "ring", "plain", "ring/plain", "aim, for information"}
@@ -189,7 +189,7 @@ func (r *Report) rowCells() (all [][]string) {
 	ms := func(v float64) string { return fmt.Sprintf("%.0f", v) }
 	for _, row := range r.Rows {
 		all = append(all, []string{
-			row.Order, row.Name, fmt.Sprint(row.Host), fmt.Sprint(row.Requests), ms(row.FullMs), ms(row.MeasuredMs), ms(row.IdealMs), ms(row.BoundMs), ms(row.P50Ms), ms(row.P99Ms),
+			row.Order, row.Name, fmt.Sprint(row.Host), fmt.Sprint(row.Requests), ms(row.FullMs), ms(row.P50Ms), ms(row.MeasuredMs), ms(row.IdealMs), ms(row.BoundMs), ms(row.P99Ms),
 			fmt.Sprintf("%.2fx", row.Speedup), fmt.Sprintf("%.2fx", row.Ideal), percent(row.MemoryRatio), percent(row.HitRatio), percent(row.RecomputedRatio), fmt.Sprintf("%.2f", row.LookupMs),
 		})
 	}
@@ -251,28 +251,11 @@ func left(head string) bool {
 	return false
 }
 
-// write writes a table.
-func write(b *strings.Builder, heads []string, rows [][]string) {
-	widths := make([]int, len(heads))
-	for i, head := range heads {
-		widths[i] = len(head)
-		for _, row := range rows {
-			widths[i] = max(widths[i], len(row[i]))
-		}
+// write writes a table. Its first keys columns say what a row is.
+func write(b *strings.Builder, keys int, heads []string, rows [][]string) {
+	t := measure.Table{Keys: keys, Rows: rows}
+	for _, head := range heads {
+		t.Columns = append(t.Columns, measure.Column{Head: head, Left: left(head)})
 	}
-	line := func(cells []string) {
-		var l strings.Builder
-		for i, cell := range cells {
-			if left(heads[i]) {
-				fmt.Fprintf(&l, "%-*s  ", widths[i], cell)
-			} else {
-				fmt.Fprintf(&l, "%*s  ", widths[i], cell)
-			}
-		}
-		b.WriteString(strings.TrimRight(l.String(), " ") + "\n")
-	}
-	line(heads)
-	for _, row := range rows {
-		line(row)
-	}
+	t.Write(b)
 }

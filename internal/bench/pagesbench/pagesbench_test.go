@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
@@ -223,12 +224,23 @@ func TestTableTellsTheBound(t *testing.T) {
 	if err := (&Report{Protocols: []Protocol{{Name: "vllm", Rates: []Rate{missed, reached}}}}).WriteTable(&table); err != nil {
 		t.Fatal(err)
 	}
+	checkWidth(t, table.String())
 	for line := range strings.Lines(table.String()) {
 		if strings.HasPrefix(line, "exists, requests/s") && !strings.HasSuffix(line, "50+15 / 183  at least 20; here at most 6.3\n") {
 			t.Errorf("missed: %q", line)
 		}
 		if strings.HasPrefix(line, "locate, requests/s") && !strings.HasSuffix(line, "at least 20\n") {
 			t.Errorf("reached: %q", line)
+		}
+	}
+}
+
+// checkWidth checks that a report fits on a terminal.
+func checkWidth(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > measure.Width {
+			t.Errorf("%d columns: %s", n, line)
 		}
 	}
 }

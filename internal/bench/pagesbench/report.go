@@ -71,12 +71,11 @@ func (r *Report) WriteTable(w io.Writer) error {
 	} else {
 		fmt.Fprintf(&b, "store on %s, %d CPUs\n", r.FileSystem, r.CPUs)
 	}
-	row := func(cells ...string) {
-		b.WriteString(strings.TrimRight(fmt.Sprintf("%-34s %-22s %-18s %6s %15s  %s", cells[0], cells[1], cells[2], cells[3], cells[4], cells[5]), " ") + "\n")
-	}
 	for _, p := range r.Protocols {
-		b.WriteByte('\n')
-		row(p.Name, nameOurs, nameReference, "ratio", "CPU us", "aim, for information")
+		t := measure.Table{Keys: 1, Columns: []measure.Column{
+			{Head: p.Name, Left: true}, {Head: nameOurs, Left: true}, {Head: nameReference, Left: true}, {Head: "ratio"}, {Head: "CPU us"}, {Head: "aim, for information", Left: true},
+		}}
+		row := func(cells ...string) { t.Rows = append(t.Rows, cells) }
 		for _, c := range p.Rates {
 			reference, ratio, cpu := "-", "-", "-"
 			if c.CPUMicros > 0 { // unknown for a service that the benchmark did not start
@@ -115,6 +114,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 			row(fmt.Sprintf("restart with %.2g M keys, s", float64(f.Keys)/1e6), fmt.Sprintf("%.3f", f.RestartSeconds), "-", "", "", fmt.Sprintf("under %.0f", aimRestart))
 			row("memory after it, MiB", fmt.Sprintf("%.0f", f.RestartedMiB), "-", "", "", "")
 		}
+		b.WriteByte('\n')
+		t.Write(&b)
 	}
 	b.WriteString(`
 CPU us: what a request takes of the processors, kv3fs + its client / reference.
@@ -125,7 +126,10 @@ keys, as two requests; the reference is emptied before each run, for it takes no
 more when it is full, ours evicts. mix: of ten operations 7 exists, 2 locate,
 1 allocate+confirm. restart: from kill -9 and exec to the answer that keys are there
 `)
-	_, err := io.WriteString(w, b.String())
+	if warning := measure.FewRuns(r.Runs); warning != "" && r.Runs > 0 {
+		b.WriteString("\n" + warning + "\n")
+	}
+	_, err := io.WriteString(w, measure.Wrap(b.String()))
 	return err
 }
 

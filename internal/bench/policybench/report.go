@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
 // Report holds hit ratios: hits divided by blocks requested.
@@ -52,10 +54,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %d requests for %d blocks, %d of them different; a cache of all would serve %.4f\n\n",
 		r.Trace, r.Requests, r.References, r.DistinctBlocks, r.UnlimitedRatio)
-	row := func(cells ...any) {
-		b.WriteString(strings.TrimRight(fmt.Sprintf("%-10v %10v %8v %8v %8v %8v %8v %8v %10v  %v", cells...), " ") + "\n")
-	}
-	row("capacity", "blocks", "kv3fs", "LRU", "FIFO", "LFU", "S3-FIFO", "optimum", "kv3fs/LRU", "aim, for information")
+	t := measure.Table{Keys: 2, Columns: []measure.Column{
+		{Head: "capacity", Left: true}, {Head: "blocks"}, {Head: "kv3fs"}, {Head: "LRU"}, {Head: "FIFO"}, {Head: "LFU"}, {Head: "S3-FIFO"}, {Head: "optimum"}, {Head: "kv3fs/LRU"},
+		{Head: "aim, for information", Left: true},
+	}}
 	for _, c := range r.Capacities {
 		text := func(ratio float64) string { return fmt.Sprintf("%.4f", ratio) }
 		toLRU := "-"
@@ -66,13 +68,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if c.Aim > 0 {
 			aim += fmt.Sprintf(", kv3fs at least %v", c.Aim)
 		}
-		row(c.Capacity, c.Blocks, text(c.Ours), text(c.LRU), text(c.FIFO), text(c.LFU), text(c.S3FIFO), text(c.Optimum), toLRU, aim)
+		t.Rows = append(t.Rows, []string{c.Capacity, fmt.Sprint(c.Blocks), text(c.Ours), text(c.LRU), text(c.FIFO), text(c.LFU), text(c.S3FIFO), text(c.Optimum), toLRU, aim})
 	}
+	t.Write(&b)
 	b.WriteString(`
 Hit ratio of blocks: those at the beginning of prompts that the cache held, up to the
 first that it lacked, of all blocks requested. A percentage is of the trace's different
 blocks. optimum: the most that a policy can serve that knows the whole trace.
 `)
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, measure.Wrap(b.String()))
 	return err
 }

@@ -125,32 +125,37 @@ func (r *Report) WriteTable(w io.Writer) error {
 			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", name, fmt.Sprintf("%.2f", c.RingToPlain), targetRatioSmall)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	if warning := measure.FewRuns(r.Runs); warning != "" && r.Runs > 0 {
+		b.WriteString("\n" + warning + "\n")
+	}
+	_, err := io.WriteString(w, measure.Wrap(b.String()))
 	return err
 }
 
 // writeCases writes a row for each case.
 func (r *Report) writeCases(b *strings.Builder) {
+	t := measure.Table{Keys: 3, Columns: []measure.Column{
+		{Head: "op", Left: true}, {Head: "size"}, {Head: "in flight/threads"}, {Head: "ring", Left: true}, {Head: "mount", Left: true}, {Head: "plain", Left: true},
+		{Head: "ring/plain"}, {Head: "mount/plain"},
+	}}
 	withFio := slices.ContainsFunc(r.Cases, func(c Case) bool { return c.Fio != nil })
-	row := func(cells ...string) {
-		const format = "%-5s %8s  %-18s %-20s %-20s %-20s"
-		line := fmt.Sprintf(format, cells[0], cells[1], cells[2], cells[3], cells[4], cells[5])
-		if withFio {
-			line += fmt.Sprintf(" %-20s", cells[6])
-		}
-		line += fmt.Sprintf(" %10s %11s", cells[7], cells[8])
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	if withFio {
+		t.Columns = append(t.Columns, measure.Column{Head: "fio io_uring", Left: true})
 	}
-	row("op", "size", "in flight/threads", "ring", "mount", "plain", "fio io_uring", "ring/plain", "mount/plain")
 	for _, c := range r.Cases {
-		fio := "-"
-		if c.Fio != nil {
-			fio = rateText(*c.Fio)
+		row := []string{
+			c.Op, measure.SizeText(c.SizeBytes), fmt.Sprintf("%d / %d", c.Rings*c.Depth, c.Threads), rateText(c.Ring), rateText(c.Mount), rateText(c.Plain),
+			fmt.Sprintf("%.2f", c.RingToPlain), fmt.Sprintf("%.2f", c.MountToPlain),
 		}
-		row(c.Op, measure.SizeText(c.SizeBytes), fmt.Sprintf("%d / %d", c.Rings*c.Depth, c.Threads),
-			rateText(c.Ring), rateText(c.Mount), rateText(c.Plain), fio,
-			fmt.Sprintf("%.2f", c.RingToPlain), fmt.Sprintf("%.2f", c.MountToPlain))
+		switch {
+		case c.Fio != nil:
+			row = append(row, rateText(*c.Fio))
+		case withFio:
+			row = append(row, "-")
+		}
+		t.Rows = append(t.Rows, row)
 	}
+	t.Write(b)
 	b.WriteString(`
 in flight: requests that the rings and fio have under way; threads: of the mount
 and of the plain pread/pwrite loop on the data directory

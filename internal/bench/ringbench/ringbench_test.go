@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -219,6 +220,7 @@ func TestTable(t *testing.T) {
 	if err := r.WriteTable(&b); err != nil {
 		t.Fatal(err)
 	}
+	checkWidth(t, b.String())
 	golden, err := os.ReadFile(filepath.Join("testdata", "table.txt"))
 	if err != nil || b.String() != string(golden) {
 		t.Errorf("got\n%s\nwant (%v)\n%s", b.String(), err, golden)
@@ -235,4 +237,14 @@ func TestTable(t *testing.T) {
 
 func spread(median, least, most float64) measure.Spread {
 	return measure.Spread{Median: median, Min: least, Max: most}
+}
+
+// checkWidth checks that a report fits on a terminal.
+func checkWidth(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > measure.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
 }

@@ -144,7 +144,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 			fmt.Fprintf(&b, "%-42s %-28s %s %.3g%s\n", a.Name, fmt.Sprintf("%.3f%s", a.Value, a.Unit), word, a.Target, a.Unit)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
+	if warning := measure.FewRuns(r.Runs); warning != "" && r.Runs > 0 {
+		b.WriteString("\n" + warning + "\n")
+	}
+	_, err := io.WriteString(w, measure.Wrap(b.String()))
 	return err
 }
 
@@ -169,7 +172,6 @@ func (r *Report) writeUCM(b *strings.Builder) {
 	if len(r.UCM) == 0 {
 		return
 	}
-	const format = "%-20s %-20s %-20s %-20s %-20s %-9s %-11s %s\n"
 	ratio := func(loads []Load, way, to string) string {
 		other := rateOf(loads, to)
 		if other == 0 {
@@ -177,14 +179,16 @@ func (r *Report) writeUCM(b *strings.Builder) {
 		}
 		return fmt.Sprintf("%.2f", rateOf(loads, way)/other)
 	}
-	fmt.Fprintf(b, format, "files of UCM's, GB/s", "plain threads", "open in the mount", "UCM's way", "unchecked", "to plain", "to opening", "to unchecked")
+	loaded := tableOf("files of UCM's, GB/s", "plain threads", "open in the mount", "UCM's way", "unchecked", "to plain", "to opening", "to unchecked")
 	row := func(state string, size int64, loads []Load) {
 		if len(loads) == 0 {
 			return
 		}
-		fmt.Fprintf(b, format, "  "+state+", "+measure.SizeText(size),
+		loaded.Rows = append(loaded.Rows, []string{
+			"  " + state + ", " + measure.SizeText(size),
 			spreadOf(loads, WayPlain), spreadOf(loads, WayPlainOpening), spreadOf(loads, WayUCM), spreadOf(loads, WayUCMNoSums),
-			ratio(loads, WayUCM, WayPlain), ratio(loads, WayUCM, WayPlainOpening), ratio(loads, WayUCM, WayUCMNoSums))
+			ratio(loads, WayUCM, WayPlain), ratio(loads, WayUCM, WayPlainOpening), ratio(loads, WayUCM, WayUCMNoSums),
+		})
 	}
 	for _, s := range r.UCM {
 		row("cold", s.BlockBytes, s.Cold)
@@ -192,17 +196,29 @@ func (r *Report) writeUCM(b *strings.Builder) {
 	for _, s := range r.UCM {
 		row("warm", s.BlockBytes, s.Warm)
 	}
+	loaded.Write(b)
 	b.WriteString("\n")
-	const saved = "%-20s %-20s %-20s %-20s %-20s %-20s %-9s %-13s %s\n"
-	fmt.Fprintf(b, saved, "saved by UCM, GB/s", "plain threads", "UCM's way", "unchecked", "with a capacity", "unchecked", "to plain", "to unchecked", "with a capacity, to both")
+	saved := tableOf("saved by UCM, GB/s", "plain threads", "UCM's way", "unchecked", "with a capacity", "with one, unchecked", "to plain", "to unchecked", "with a capacity, to both")
 	for _, s := range r.UCM {
 		if l := s.Save; len(l) > 0 {
-			fmt.Fprintf(b, saved, "  "+measure.SizeText(s.BlockBytes),
+			saved.Rows = append(saved.Rows, []string{
+				"  " + measure.SizeText(s.BlockBytes),
 				spreadOf(l, WayPlain), spreadOf(l, WayUCM), spreadOf(l, WayUCMNoSums), spreadOf(l, WayLimited), spreadOf(l, WayLimitedNoSums),
-				ratio(l, WayUCM, WayPlain), ratio(l, WayUCM, WayUCMNoSums), ratio(l, WayLimited, WayPlain)+", "+ratio(l, WayLimited, WayLimitedNoSums))
+				ratio(l, WayUCM, WayPlain), ratio(l, WayUCM, WayUCMNoSums), ratio(l, WayLimited, WayPlain) + ", " + ratio(l, WayLimited, WayLimitedNoSums),
+			})
 		}
 	}
+	saved.Write(b)
 	b.WriteString("\n")
+}
+
+// tableOf returns a table with the heads, all aligned left.
+func tableOf(heads ...string) measure.Table {
+	t := measure.Table{Keys: 1}
+	for _, head := range heads {
+		t.Columns = append(t.Columns, measure.Column{Head: head, Left: true})
+	}
+	return t
 }
 
 // spreadOf returns the rates of one way, as text.

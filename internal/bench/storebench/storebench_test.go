@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
@@ -234,6 +235,7 @@ func TestTable(t *testing.T) {
 	if err := r.WriteTable(&b); err != nil {
 		t.Fatal(err)
 	}
+	checkWidth(t, b.String())
 	golden, err := os.ReadFile(filepath.Join("testdata", "table.txt"))
 	if err != nil || b.String() != string(golden) {
 		t.Errorf("got\n%s\nwant (%v)\n%s", b.String(), err, golden)
@@ -249,5 +251,15 @@ func TestTable(t *testing.T) {
 	b.Reset()
 	if err := (&Report{}).WriteTable(&b); err != nil { // interrupted at once
 		t.Error(err)
+	}
+}
+
+// checkWidth checks that a report fits on a terminal.
+func checkWidth(t *testing.T, text string) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > measure.Width {
+			t.Errorf("%d columns: %s", n, line)
+		}
 	}
 }
