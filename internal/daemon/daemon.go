@@ -20,6 +20,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
 	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
+	"github.com/kv3fs/kv3fs/internal/fs/lookups"
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
@@ -153,7 +154,8 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	sums := newChecksums(data, c.Checksums, on.shared, c.Settings.Readonly, c.Log)
 	defer sums.Close() // after the tree
-	options := tree.Options{Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage, Shared: on.sharing()}
+	looked := lookups.New()
+	options := tree.Options{Lookups: looked, Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage, Shared: on.sharing()}
 	if sums != nil {
 		options.Sums = sums
 		if !c.Settings.Readonly {
@@ -192,7 +194,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Pages.health = c.health
 	space := newDataSpace(data)
 	c.Pages.registry = newRegistry(c.Version)
-	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(kept), healthMetric(c.health), space)
+	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(kept), newLookupMetrics(looked), newClientMetrics(rings), healthMetric(c.health), space)
 	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared}, c.Pages, pageFiles)
 	if err != nil {
 		return err

@@ -166,6 +166,9 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 		b.read = true
 		b.file.HasRead()
 	}
+	if !r.write && n > 0 && before == 0 && q.args.FileOff == 0 {
+		b.file.ReadFromStart()
+	}
 	moved := before + n
 	switch {
 	case err != nil:

@@ -59,6 +59,7 @@ const mostThreads = 64
 type owner struct {
 	id    int32
 	tgid  int
+	name  string // see commandOf
 	pidfd int    // -1 once closed
 	uid   uint32 // whose share it takes: the user that was seen first
 	gone  bool   // the process has exited
@@ -326,7 +327,7 @@ func (o *owners) track(uid uint32, tgid int) (*owner, error) {
 		return nil, syscall.ESRCH
 	}
 	o.lastID++
-	w := &owner{id: int32(o.lastID&math.MaxInt32) | 1, tgid: tgid, pidfd: pidfd, uid: uid, entries: map[*entry]struct{}{}}
+	w := &owner{id: int32(o.lastID&math.MaxInt32) | 1, tgid: tgid, name: commandOf(tgid), pidfd: pidfd, uid: uid, entries: map[*entry]struct{}{}}
 	for o.byID[w.id] != nil {
 		w.id += 2
 	}

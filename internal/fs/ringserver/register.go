@@ -32,7 +32,7 @@ func (s *Server) register(c cred.Caller, name, target string) (controldir.Regist
 		return controldir.Registration{}, err
 	}
 	defer unix.Close(fd)
-	e := &entry{link: link, Registration: controldir.Registration{Name: name, Target: target, UID: c.UID, GID: c.GID}}
+	e := &entry{link: link, bytes: sizeBytes, Registration: controldir.Registration{Name: name, Target: target, UID: c.UID, GID: c.GID}}
 	e.object, _ = identify(fd, new(unix.Statx_t)) // else it is not removed later
 	if err := s.build(e, c, fd, sizeBytes); err != nil {
 		return controldir.Registration{}, err

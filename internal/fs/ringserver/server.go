@@ -55,6 +55,8 @@ type File interface {
 	Settle(reserved int64)
 	// HasRead says that a ring has read bytes of the file.
 	HasRead()
+	// ReadFromStart says that a request has read the file's first bytes.
+	ReadFromStart()
 	// Renew opens the file again if err, of a use of its descriptors, says that the file system has broken them. It reports
 	// whether another try is worth it. opened is what Opened returned before that use.
 	Renew(opened uint64, err error) bool

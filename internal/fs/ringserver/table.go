@@ -18,6 +18,7 @@ type entry struct {
 	link   wire.Link
 	order  uint64 // of registration
 	owner  *owner // nil where the process cannot be seen from here
+	bytes  int64  // size of the object
 	object objectID
 	iov    *iov
 	ring   *ring

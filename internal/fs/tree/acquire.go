@@ -25,6 +25,7 @@ func (t *Tree) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
 	}
 	f, err := t.acquire(n, c, dir)
 	if err == nil {
+		f.of.rings.Add(1)
 		f.tellUse()
 	}
 	if !write {

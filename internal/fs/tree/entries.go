@@ -30,6 +30,7 @@ func (t *Tree) Lookup(parent uint64, name string, keep time.Duration) (Entry, er
 	if err == nil && t.hiddenInode(&st) {
 		err = unix.ENOENT
 	}
+	t.lookedUp(place{d, name}, err)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -48,6 +49,7 @@ func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duratio
 	if t.hidden(d, name) {
 		return Entry{}, unix.EPERM
 	}
+	t.making(place{d, name})
 	began, generation := t.now(), t.renames.Load()
 	var st unix.Statx_t
 	err = t.growDir(d, func(fd int) error {
@@ -119,6 +121,7 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, may func
 	if t.hidden(d, name) {
 		return Entry{}, unix.EPERM
 	}
+	t.making(place{d, name})
 	began := t.now()
 	var st unix.Statx_t
 	var linked *node
@@ -175,6 +178,7 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 	if t.hidden(d, name) {
 		return Entry{}, nil, unix.EPERM
 	}
+	t.making(place{d, name})
 	access := flags & unix.O_ACCMODE
 	began, generation := t.now(), t.renames.Load()
 	fd, made := -1, false
@@ -430,6 +434,7 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 		return unix.EPERM
 	}
 	src, dst := place{from, name}, place{to, newName}
+	t.making(dst)
 	return t.inDir(from, func(fromFD int) error {
 		deadline := time.Now().Add(entryPatience)
 		if from != to {

@@ -47,6 +47,8 @@ type openFile struct {
 	plainUntil atomic.Int64
 
 	directory atomic.Pointer[string] // see File.Directory; nil until it is asked for
+	class     atomic.Pointer[classOf]
+	rings     atomic.Uint64 // how often rings have acquired it
 }
 
 // grant counts the open files of a holder that cover a direction.

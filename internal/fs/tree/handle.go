@@ -19,6 +19,7 @@ type Handle struct {
 	heard  atomic.Uint64 // renewal.lost when it was opened, or last told
 	// passing is the file's checksums, if its client can write to it without the daemon.
 	passing *integrity.File
+	looked  looked
 }
 
 // openToExecute is added by the kernel to the flags of an open for execve, which needs
@@ -112,6 +113,7 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 		who = holder{uid: c.UID, gid: c.GID, oneGroup: true}
 	}
 	h := f.handle(who, access, granted)
+	h.looked.begin(h)
 	f.HasRead()
 	return h, nil
 }
@@ -138,6 +140,7 @@ func (f *File) handle(who holder, access int, granted directions) *Handle {
 // Close ends the handle.
 func (h *Handle) Close() {
 	of := h.file.of
+	h.looked.end(h)
 	h.passing.PassingEnds()
 	if t := of.tree; t.counts(of.node.key) {
 		if h.mapped {

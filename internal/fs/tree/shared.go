@@ -34,6 +34,7 @@ const sectorBytes = 4096
 
 // Read fills b from an offset, and stops short only at the end of the file or with an error.
 func (h *Handle) Read(b []byte, off int64) (n int, err error) {
+	h.looked.read.Store(true)
 	if !h.file.of.tree.sharing.Uncached {
 		return preadFull(h.file.fd, b, off)
 	}

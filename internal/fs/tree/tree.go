@@ -12,6 +12,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
+	"github.com/kv3fs/kv3fs/internal/fs/lookups"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 )
@@ -40,6 +41,9 @@ type Options struct {
 
 	// Usage hears of every change of what files take. nil: nobody does.
 	Usage Usage
+
+	// Lookups counts what clients look for and find. nil: nobody does.
+	Lookups *lookups.Counter
 
 	// Shared is for files that other hosts change.
 	Shared Sharing
@@ -104,7 +108,8 @@ type Tree struct {
 	behindFUSE bool
 	reserve    reserve
 
-	usage      Usage // nil: none
+	usage      Usage            // nil: none
+	lookups    *lookups.Counter // nil: none
 	sharing    Sharing
 	sums       *integrity.Store
 	aside      func(path string) []Aside
@@ -125,7 +130,7 @@ func Open(dir string, opts Options) (*Tree, error) {
 		return nil, fmt.Errorf("open data directory %s: %w", dir, err)
 	}
 	t := &Tree{
-		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage, sharing: opts.Shared, sums: opts.Sums, aside: opts.Aside, damaged: make(chan found, waitingAside),
+		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage, lookups: opts.Lookups, sharing: opts.Shared, sums: opts.Sums, aside: opts.Aside, damaged: make(chan found, waitingAside),
 		byID:       newIndex[uint64, *node](sameHash),
 		byIdentity: newIndex[identity, *node](identity.hash),
 		byIno:      newIndex[uint64, *node](sameHash),

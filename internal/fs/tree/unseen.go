@@ -27,6 +27,7 @@ type Opener struct {
 
 // Passes says that the kernel is about to open the file itself for the client of this handle. Call it before it does.
 func (h *Handle) Passes(by Opener) {
+	h.looked.unseen = !by.Seen
 	sums := h.file.of.sums.Load() // where there are none yet, who has the file open will show
 	switch {
 	case h.access == unix.O_RDWR:

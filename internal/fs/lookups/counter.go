@@ -1,0 +1,215 @@
+package lookups
+
+import (
+	"cmp"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kv3fs/kv3fs/internal/layout/classify"
+)
+
+const (
+	// makeTime bounds how long after its look-up of a name the kernel makes it.
+	makeTime = time.Second
+	// askTime is how long a name that was missed does not count again.
+	askTime = time.Minute
+	// mostMissing bounds the names that are remembered for that.
+	mostMissing = 1 << 14
+	// mostRows bounds the pairs of engine and model that are counted apart: users make names.
+	mostRows = 32
+	// shardTime is how far apart the parts of one block are read at most, where each is read through a descriptor of its own.
+	shardTime = time.Second
+	mostParts = 1 << 14
+)
+
+// Count is what was looked up of a model by an engine.
+type Count struct {
+	Engine string // a name of classify.Owner; "" for all rows beyond the first
+	Model  string // as valid UTF-8; "" where names do not tell it
+	Hits   int64
+	Misses int64
+}
+
+// Counter counts. Its methods may be called concurrently; a nil one counts nothing.
+type Counter struct {
+	now  func() time.Time
+	seed maphash.Seed
+
+	mu      sync.Mutex
+	rows    map[rowKey]*row
+	other   row
+	missing map[uint64]*missing // by the hash of the path of an entry
+	asked   []asked             // the same, oldest first, with some that are gone
+	parts   map[uint64]time.Time
+	roots   roots
+}
+
+type rowKey struct{ engine, model string }
+
+type row struct{ hits, misses atomic.Int64 }
+
+// missing is a name that is not there.
+type missing struct {
+	row     *row
+	times   int // it was looked up
+	first   time.Time
+	counted bool
+}
+
+type asked struct {
+	key uint64
+	at  time.Time // missing.first
+}
+
+// New returns a counter of nothing.
+func New() *Counter { return newCounter(time.Now) }
+
+func newCounter(now func() time.Time) *Counter {
+	return &Counter{now: now, seed: maphash.MakeSeed(), rows: map[rowKey]*row{}, missing: map[uint64]*missing{}, parts: map[uint64]time.Time{}, roots: newRoots()}
+}
+
+// rowOf returns where files of an owner and a model count. The caller holds mu.
+func (c *Counter) rowOf(owner classify.Owner, model string) *row {
+	k := rowKey{owner.String(), strings.ToValidUTF8(model, "?")}
+	r := c.rows[k]
+	switch {
+	case r != nil:
+	case len(c.rows) >= mostRows:
+		r = &c.other
+	default:
+		r = &row{}
+		c.rows[k] = r
+	}
+	return r
+}
+
+// isBlock reports whether a file is one that engines look up and read: a whole entry, or what says that it is there.
+func isBlock(f classify.File) bool { return f.Blocks > 0 && !f.Temp }
+
+// Missing says that the kernel has looked up a name that is not there. Paths are relative to the data directory.
+func (c *Counter) Missing(path string) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	entry, r := c.lookedUp(path)
+	if r == nil {
+		return
+	}
+	now := c.now()
+	c.settle(now)
+	key := maphash.String(c.seed, entry)
+	m := c.missing[key]
+	if m == nil {
+		if len(c.asked) >= mostMissing {
+			c.drop(c.asked[0])
+			c.asked = c.asked[1:]
+		}
+		m = &missing{row: r, first: now}
+		c.missing[key] = m
+		c.asked = append(c.asked, asked{key, now})
+	}
+	m.times++
+}
+
+// lookedUp returns the entry that a name is of, and where its misses count; nil: nowhere. The caller holds mu.
+func (c *Counter) lookedUp(path string) (entry string, r *row) {
+	f := c.classify(path)
+	if isBlock(f) {
+		return f.Entry, c.rowOf(f.Owner, f.Model)
+	}
+	if in, ok := c.roots.spreadBelow(path); ok {
+		return path, c.rowOf(in.owner, in.model)
+	}
+	return "", nil
+}
+
+// Making says that a name is about to be made, or to be replaced.
+func (c *Counter) Making(path string) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noteMark(path)
+	if len(c.missing) == 0 {
+		return
+	}
+	entry := path
+	if f := c.classify(path); isBlock(f) {
+		entry = f.Entry
+	}
+	key := maphash.String(c.seed, entry)
+	m := c.missing[key]
+	if m == nil {
+		return
+	}
+	delete(c.missing, key)
+	if !m.counted && (m.times > 1 || c.now().Sub(m.first) > makeTime) { // else it was looked up to be made
+		m.row.misses.Add(1)
+	}
+}
+
+// Found says that a name is there.
+func (c *Counter) Found(path string) {
+	if c == nil || !isMark(path) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.noteMark(path)
+}
+
+// settle counts the names that nobody has made soon after they were missed, and forgets the old ones. The caller holds mu.
+func (c *Counter) settle(now time.Time) {
+	for len(c.asked) > 0 && now.Sub(c.asked[0].at) > askTime {
+		c.drop(c.asked[0])
+		c.asked = c.asked[1:]
+	}
+}
+
+// drop forgets a name, which counts. The caller holds mu.
+func (c *Counter) drop(a asked) {
+	m := c.missing[a.key]
+	if m == nil || !m.first.Equal(a.at) {
+		return
+	}
+	delete(c.missing, a.key)
+	if !m.counted {
+		m.row.misses.Add(1)
+	}
+}
+
+// Counts returns what was counted, by engine and model in order of their names, others last if there are any. What was missed
+// in the last second may be missing from it.
+func (c *Counter) Counts() []Count {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	c.settle(now)
+	for _, m := range c.missing {
+		if !m.counted && now.Sub(m.first) > makeTime {
+			m.counted = true
+			m.row.misses.Add(1)
+		}
+	}
+	all := make([]Count, 0, len(c.rows)+1)
+	for k, r := range c.rows {
+		all = append(all, Count{k.engine, k.model, r.hits.Load(), r.misses.Load()})
+	}
+	slices.SortFunc(all, func(a, b Count) int {
+		return cmp.Or(strings.Compare(a.Engine, b.Engine), strings.Compare(a.Model, b.Model))
+	})
+	if other := (Count{Hits: c.other.hits.Load(), Misses: c.other.misses.Load()}); other != (Count{}) {
+		all = append(all, other)
+	}
+	return all
+}

@@ -1,0 +1,198 @@
+package lookups
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	chunk  = "kv/m@1@0@1a2b3c4d5e6f7081@bfloat16.data"
+	ds3fs  = "ucm/ab/ab0123456789abcdef0123456789abcd"
+	sides  = "gds/13/11/m%401%400%401234567890abcdef%40bfloat16.kvcache.safetensors"
+	rtpllm = "rtp/biz/v2/123/no_lora/64/1/0/1/0/11_12"
+)
+
+// clockOf returns a counter and what lets its time pass.
+func clockOf() (*Counter, func(time.Duration)) {
+	now := time.Unix(1e9, 0)
+	return newCounter(func() time.Time { return now }), func(d time.Duration) { now = now.Add(d) }
+}
+
+// counts returns what a counter has counted as text: engine hits/misses, by engine.
+func counts(c *Counter) string {
+	var all []string
+	for _, n := range c.Counts() {
+		if n.Hits+n.Misses > 0 {
+			all = append(all, fmt.Sprintf("%s %d/%d", n.Engine, n.Hits, n.Misses))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestMisses(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(c *Counter, pass func(time.Duration))
+		want string
+	}{
+		"a name that is not there": {func(c *Counter, _ func(time.Duration)) { c.Missing(chunk) }, "lmcache 0/1"},
+		"asked for again and again": {func(c *Counter, pass func(time.Duration)) {
+			for range 10 {
+				c.Missing(chunk)
+				pass(3 * time.Second)
+			}
+		}, "lmcache 0/1"},
+		"asked for again, much later": {func(c *Counter, pass func(time.Duration)) {
+			c.Missing(chunk)
+			pass(askTime + time.Second)
+			c.Missing(chunk)
+		}, "lmcache 0/2"},
+		"looked up to be made": {func(c *Counter, _ func(time.Duration)) {
+			c.Missing(chunk)
+			c.Making(chunk)
+		}, ""},
+		"asked for, and at once looked up to be made": {func(c *Counter, _ func(time.Duration)) {
+			c.Missing(chunk)
+			c.Missing(chunk)
+			c.Making(chunk)
+		}, "lmcache 0/1"},
+		"asked for, computed, asked for, made": {func(c *Counter, pass func(time.Duration)) {
+			c.Missing(chunk)
+			pass(20 * time.Second)
+			c.Missing(chunk)
+			c.Missing(chunk)
+			c.Making(chunk)
+		}, "lmcache 0/1"},
+		"asked for, counted, made, evicted, asked for": {func(c *Counter, pass func(time.Duration)) {
+			c.Missing(chunk)
+			pass(2 * time.Second)
+			c.Counts()
+			c.Making(chunk)
+			c.Missing(chunk)
+		}, "lmcache 0/2"},
+		"the side file, and then the data": {func(c *Counter, _ func(time.Duration)) {
+			c.Missing(sides + ".metadata")
+			c.Missing(sides)
+		}, "lmcache-gds 0/1"},
+		"the data and the side file are made": {func(c *Counter, _ func(time.Duration)) {
+			c.Missing(sides)
+			c.Making(sides)
+			c.Missing(sides + ".metadata")
+			c.Making(sides + ".metadata")
+		}, ""},
+		"temporary and unknown files": {func(c *Counter, _ func(time.Duration)) {
+			c.Missing(strings.TrimSuffix(chunk, "data") + "tmp")
+			c.Missing("notes.txt")
+			c.Missing("hf3fs_vllm_data_file_0")
+		}, ""},
+		"a directory of blocks that is not there": {func(c *Counter, _ func(time.Duration)) {
+			c.Missing("ucm/cd") // nothing is known of ucm
+			c.Found("ucm/.temp")
+			c.Missing("ucm/ef")
+			c.Missing("ucm/01")
+			c.Making("ucm/01")
+			c.Missing("ucm/readme")
+		}, "ucm-ds3fs 0/1"},
+		"a directory below one that is": {func(c *Counter, _ func(time.Duration)) {
+			c.ClassOf(sides)
+			c.Missing("gds/13/56")
+			c.Missing("gds/78")
+		}, "lmcache-gds 0/2"},
+		"an item": {func(c *Counter, _ func(time.Duration)) { c.Missing(rtpllm) }, "rtp-llm 0/1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			counter, pass := clockOf()
+			c.do(counter, pass)
+			pass(makeTime + time.Millisecond)
+			if got := counts(counter); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+			pass(2 * askTime)
+			if got := counts(counter); got != c.want {
+				t.Errorf("later %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestHits(t *testing.T) {
+	c, pass := clockOf()
+	c.Found("ucm/.temp")
+	for _, path := range []string{chunk, ds3fs, sides} {
+		class := c.ClassOf(path)
+		class.FromStart()
+		class.Opened()
+	}
+	for _, path := range []string{sides + ".metadata", strings.TrimSuffix(chunk, "data") + "tmp", "ucm/.temp/ab0123456789abcdef0123456789abcd", "notes.txt"} {
+		if class := c.ClassOf(path); class != nil {
+			t.Errorf("%s counts", path)
+		}
+	}
+	posix := "posix" + strings.TrimPrefix(ds3fs, "ucm")
+	for range 3 { // the parts of one block, each through its own descriptor
+		c.ClassOf(posix).Opened()
+		pass(shardTime / 2)
+	}
+	pass(shardTime)
+	c.ClassOf(posix).Opened()
+	if got, want := counts(c), "lmcache 2/0, lmcache-gds 2/0, ucm-ds3fs 2/0, ucm-posix 2/0"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	var none *Counter
+	none.ClassOf(chunk).FromStart()
+	none.ClassOf(chunk).Opened()
+	none.Missing(chunk)
+	none.Making(chunk)
+	none.Found(chunk)
+	if none.Counts() != nil {
+		t.Error("a nil counter has counted")
+	}
+}
+
+// However many models, names and parts there are, memory is bounded, and no look-up is lost.
+func TestBounds(t *testing.T) {
+	c, pass := clockOf()
+	const models, names = 3 * mostRows, mostMissing/mostRows + 10
+	for m := range models {
+		for n := range names {
+			c.Missing(fmt.Sprintf("kv/m\xff%d\n@1@0@%x@half.data", m, n))
+			c.ClassOf(fmt.Sprintf("0/%032x", m*names+n))
+		}
+	}
+	if len(c.missing) > mostMissing || len(c.asked) > mostMissing {
+		t.Errorf("%d names are remembered, %d asked", len(c.missing), len(c.asked))
+	}
+	pass(2 * askTime)
+	all := c.Counts()
+	if len(all) > mostRows+1 {
+		t.Errorf("%d rows", len(all))
+	}
+	var misses int64
+	for _, n := range all {
+		misses += n.Misses
+		if !utf8.ValidString(n.Model) {
+			t.Errorf("the model %q is no text", n.Model)
+		}
+	}
+	if misses != models*names {
+		t.Errorf("%d misses of %d", misses, models*names)
+	}
+	if !slices.ContainsFunc(all, func(n Count) bool { return n.Engine == "" }) {
+		t.Error("there are no others")
+	}
+	for n := range 2 * mostParts {
+		c.goesOn(uint64(n))
+	}
+	if len(c.parts) > mostParts {
+		t.Errorf("%d parts are remembered", len(c.parts))
+	}
+	for n := range 2 * mostRoots {
+		c.Found(fmt.Sprintf("%d/.temp", n))
+	}
+	if len(c.roots.of) > mostRoots || len(c.roots.marks) > mostRoots {
+		t.Errorf("%d roots, %d marks", len(c.roots.of), len(c.roots.marks))
+	}
+}
