@@ -54,7 +54,7 @@ func TestAdminListen(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	d := runUntil(t, binary(t), "kv3fs: serving ", "serve", "--data", data, "--mount", point, "--drain", "1s", "--pages-listen", "off", "--capacity", "90%", "--admin-listen", "127.0.0.1:0")
+	d := runUntil(t, binary(t), "msg=serving ", "serve", "--data", data, "--mount", point, "--drain", "1s", "--pages-listen", "off", "--capacity", "90%", "--admin-listen", "127.0.0.1:0")
 	at := adminURL(t, d)
 	if status, text := ask(t, at+"/readyz"); status != http.StatusOK {
 		t.Errorf("ready: %d %q", status, text)
@@ -102,14 +102,14 @@ func TestAdminListenInUse(t *testing.T) {
 		defer taken.Close()
 	}
 	bin, args := binary(t), []string{"serve", "--data", t.TempDir(), "--mount", filepath.Join(t.TempDir(), "mnt"), "--drain", "1s", "--pages-listen", "off"}
-	d := runUntil(t, bin, "kv3fs: serving ", args...)
+	d := runUntil(t, bin, "msg=serving ", args...)
 	if said := d.said(); !strings.Contains(said, "no metrics, health and readiness") || !strings.Contains(said, defaultAdminListen) || !strings.Contains(said, "--admin-listen") {
 		t.Error(said)
 	}
 	d.stop(t)
-	d = runUntil(t, bin, "kv3fs: serving ", append(args, "--admin-listen", defaultAdminListen)...)
+	d = runUntil(t, bin, "msg=serving ", append(args, "--admin-listen", defaultAdminListen)...)
 	<-d.exited
-	if said := d.said(); strings.Contains(said, "kv3fs: serving ") || !strings.Contains(said, "address in use") {
+	if said := d.said(); strings.Contains(said, "msg=serving ") || !strings.Contains(said, "address in use") {
 		t.Error(said)
 	}
 }

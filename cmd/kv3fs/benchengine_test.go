@@ -157,7 +157,7 @@ func TestBenchEngine(t *testing.T) {
 	})
 	t.Run("a running page service", func(t *testing.T) {
 		url := "unix:" + filepath.Join(shortDir(t), "pages")
-		runUntil(t, bin, "kv3fs: pages of ", "pages", "serve", "--data", t.TempDir(), "--listen", url)
+		runUntil(t, bin, "serving pages", "pages", "serve", "--data", t.TempDir(), "--listen", url)
 		stdout, stderr, err := benchEngine(t, bin, tiny("shared-prefix", "--store", "Pages", "--pages-url", url, "--scratch", t.TempDir(), "--json")...)
 		if r := engineReport(t, stdout, stderr, err); len(r.Rows) != 2 || r.Rows[1].HitTokens != 6*7*128 {
 			t.Errorf("%+v", r)

@@ -20,7 +20,7 @@ import (
 // grammar returns all commands and flags.
 func grammar(t *testing.T) *kong.Kong {
 	t.Helper()
-	app, err := newParser(&flagValues{}, io.Discard, io.Discard, func(bool) context.Context { return t.Context() })
+	app, err := newParser(&flagValues{}, io.Discard, &teller{stderr: io.Discard}, func(bool) context.Context { return t.Context() })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func TestAbsurdValues(t *testing.T) {
 	dir := t.TempDir()
 	tried := 0
 	values := &flagValues{}
-	app, err := newParser(values, io.Discard, io.Discard, func(bool) context.Context { return t.Context() })
+	app, err := newParser(values, io.Discard, &teller{stderr: io.Discard}, func(bool) context.Context { return t.Context() })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func usage(args ...string) (status int, out, errs string) {
 
 // The hint after an error names the typed command, as far as it exists.
 func TestHintNamesTheCommand(t *testing.T) {
-	app, err := newParser(&flagValues{}, io.Discard, io.Discard, func(bool) context.Context { return t.Context() })
+	app, err := newParser(&flagValues{}, io.Discard, &teller{stderr: io.Discard}, func(bool) context.Context { return t.Context() })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -138,7 +138,7 @@ func documented(t *testing.T) map[string][]string {
 func TestJSONIsDocumented(t *testing.T) {
 	docs := documented(t)
 	types := reports()
-	app, err := newParser(&flagValues{}, io.Discard, io.Discard, nil)
+	app, err := newParser(&flagValues{}, io.Discard, &teller{stderr: io.Discard}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,8 +38,7 @@ type keepCmd struct {
 	ScanRate    int           `default:"5000" range:"0..10000000" placeholder:"N" help:"How many files and directories to look at in a second, so that a metadata server does not suffer. 0: as fast as possible."`
 	MustBeMount bool          `help:"Refuse to start if the directory is not itself a mount point."`
 
-	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
-	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log on standard error."`
+	Log logFlags `embed:"" prefix:"log-"`
 }
 
 // Exit statuses of keep --once.
@@ -73,15 +72,17 @@ func (c *keepCmd) Validate() error {
 }
 
 // Run keeps the directory until ctx ends, or makes one pass.
-func (c *keepCmd) Run(ctx serverContext, out io.Writer) error {
+func (c *keepCmd) Run(ctx serverContext, out io.Writer, tell *teller) error {
+	least := everything
+	if c.DryRun { // what it logs otherwise is that files were removed
+		least = slog.LevelWarn
+	}
+	lines := c.Log.open(tell, least)
 	config := daemon.KeepConfig{
 		Dir: string(c.Dir), MustBeMount: c.MustBeMount, Identity: string(c.Identity),
 		Keeping: daemon.Keeping{Capacity: c.Capacity.Limit, HighPercent: c.HighWatermark, LowPercent: c.LowWatermark, Grace: c.Grace},
 		Lease:   c.Lease, RefreshEvery: c.ScanEvery, RescanEvery: c.RescanEvery, LooksPerSecond: c.ScanRate,
-		Log: newLogger(c.LogLevel, c.LogFormat),
-	}
-	if c.DryRun { // what it logs otherwise is that files were removed
-		config.Log = newLogger(max(c.LogLevel, slog.LevelWarn), c.LogFormat)
+		Log: lines.Logger(),
 	}
 	if c.DryRun || c.Once {
 		return c.pass(ctx, config, out)
@@ -93,7 +94,7 @@ func (c *keepCmd) Run(ctx serverContext, out io.Writer) error {
 		if !keeps {
 			role = "standing by to keep"
 		}
-		fmt.Fprintf(os.Stderr, "kv3fs: %s %s within %s, pid %d\n", role, dir, c.Capacity.Limit, os.Getpid())
+		lines.Always().Info(role, "directory", dir, "capacity", c.Capacity.String(), "pid", os.Getpid())
 	})
 }
 
@@ -124,10 +125,10 @@ func (c *keepCmd) pass(ctx context.Context, config daemon.KeepConfig, out io.Wri
 	case err != nil:
 		return err
 	case !p.Held:
-		fmt.Fprintf(os.Stderr, "kv3fs: nothing was done: %s keeps %s already\n", p.Holder, p.Dir)
+		config.Log.Warn("nothing was done: another keeper keeps the directory already", "directory", p.Dir, "holder", p.Holder)
 		return exitStatus(exitStandby)
 	case p.Bytes > p.LimitBytes && c.Once:
-		fmt.Fprintf(os.Stderr, "kv3fs: %s takes %d bytes, more than its limit of %d, and nothing more may go: raise --capacity, or see --dry-run for why files stay\n", p.Dir, p.Bytes, p.LimitBytes)
+		config.Log.Warn("the directory takes more than its limit, and nothing more may go", "directory", p.Dir, "bytes", p.Bytes, "limit_bytes", p.LimitBytes, "cure", "raise --capacity, or see --dry-run for why files stay")
 		return exitStatus(exitOver)
 	}
 	return nil

@@ -93,13 +93,14 @@ type serverContext struct {
 // those that use it. Some time after a signal, run returns without waiting for them,
 // because the process is about to exit.
 func run(args []string, stdout, stderr io.Writer) int {
-	ctx, stop := untilSignalled(stderr)
+	tell := &teller{stderr: stderr}
+	ctx, stop := untilSignalled(tell)
 	defer stop()
 	var limit atomic.Int64 // grows when the command takes the context
 	limit.Store(int64(abandonAfter))
 	ended := make(chan int, 1)
 	go func() {
-		ended <- execute(args, stdout, stderr, func(server bool) context.Context {
+		ended <- execute(args, stdout, tell, func(server bool) context.Context {
 			limit.Store(int64(tidyAfter))
 			if server {
 				limit.Store(stopInOrder)
@@ -125,30 +126,33 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	if waited == abandonAfter {
-		fmt.Fprintln(stderr, "kv3fs: interrupted")
+		tell.fails("interrupted", errors.New("interrupted"))
 	} else {
-		fmt.Fprintf(stderr, "kv3fs: interrupted, but a call has not returned for %v, perhaps because a mount's daemon hangs; exiting without cleaning up\n", waited)
+		tell.fails("exiting without cleaning up", fmt.Errorf("interrupted, but a call has not returned for %v, perhaps because a mount's daemon hangs; exiting without cleaning up", waited))
 	}
 	return exitInterrupted
 }
 
 // execute parses a command line and runs its command. A command that uses the context
 // gets it from getContext, which it tells whether it is a server.
-func execute(args []string, stdout, stderr io.Writer, getContext func(server bool) context.Context) int {
+func execute(args []string, stdout io.Writer, tell *teller, getContext func(server bool) context.Context) int {
 	values := &flagValues{args: args}
-	parser, err := newParser(values, stdout, stderr, getContext)
+	parser, err := newParser(values, stdout, tell, getContext)
 	if err != nil {
-		fmt.Fprintln(stderr, "kv3fs:", err)
+		tell.fails(cannotStart, err)
 		return exitFailed
 	}
 	var status exitStatus
 	kctx, err := parser.Parse(withNegatives(args))
+	tell.begin(values)
 	switch {
 	case errors.As(err, &status):
 		return int(status)
 	case err != nil:
-		fmt.Fprintln(stderr, "kv3fs:", plain(values.explain(err)))
-		fmt.Fprintf(stderr, "Try \"%s --help\".\n", typedCommand(err))
+		tell.fails(cannotStart, plain(values.explain(err)))
+		if tell.log.Load() == nil {
+			fmt.Fprintf(tell.stderr, "Try \"%s --help\".\n", typedCommand(err))
+		}
 		return exitUsage
 	}
 	var wrong *badValue
@@ -159,16 +163,19 @@ func execute(args []string, stdout, stderr io.Writer, getContext func(server boo
 	case errors.As(err, &status):
 		return int(status)
 	case errors.As(err, &wrong), errors.As(err, &refused):
-		fmt.Fprintln(stderr, "kv3fs:", values.explain(err))
+		tell.fails(cannotStart, values.explain(err))
 		return exitUsage
 	case errors.Is(err, context.Canceled):
-		fmt.Fprintln(stderr, "kv3fs: interrupted")
+		tell.fails("interrupted", errors.New("interrupted"))
 		return exitInterrupted
 	default:
-		fmt.Fprintln(stderr, "kv3fs:", err)
+		tell.fails("kv3fs ends", err)
 		return exitFailed
 	}
 }
+
+// cannotStart is what the log says of a mistake in the configuration.
+const cannotStart = "kv3fs cannot start: its configuration is wrong"
 
 // withNegatives joins a flag and a negative number after it ("--mfu -1"), which would be
 // taken for a short flag, so that the error is about the number.
@@ -196,7 +203,7 @@ func plain(err error) error {
 }
 
 // newParser returns the parser of command lines. It keeps in values where they come from.
-func newParser(values *flagValues, stdout, stderr io.Writer, getContext func(server bool) context.Context) (*kong.Kong, error) {
+func newParser(values *flagValues, stdout io.Writer, tell *teller, getContext func(server bool) context.Context) (*kong.Kong, error) {
 	return kong.New(&cli{},
 		kong.Name("kv3fs"),
 		kong.Description("KV-cache storage for LLM inference with the interfaces of 3FS. A flag can also be set in the environment, by the variable that its help names."),
@@ -204,10 +211,10 @@ func newParser(values *flagValues, stdout, stderr io.Writer, getContext func(ser
 		kong.Resolvers(values),
 		kong.KindMapper(reflect.String, kong.MapperFunc(exactText)),
 		kong.TypeMapper(reflect.TypeFor[givenPath](), kong.MapperFunc(exactPath)),
-		kong.Bind(values),
+		kong.Bind(values, tell),
 		kong.UsageOnError(),
 		kong.Vars{"engines": strings.Join(engineconfig.Names(), ", ")},
-		kong.Writers(stdout, stderr),
+		kong.Writers(stdout, tell.stderr),
 		kong.BindToProvider(func() (context.Context, error) { return getContext(false), nil }),
 		kong.BindToProvider(func() (serverContext, error) { return serverContext{getContext(true)}, nil }),
 		kong.BindTo(stdout, (*io.Writer)(nil)),
@@ -259,7 +266,7 @@ func (c *helpCmd) trace(kctx *kong.Context) (*kong.Context, error) {
 // an orderly stop. A second signal, more than sameSignal later, ends the process at once;
 // the next daemon removes what it leaves behind. stop ends the goroutine that watches
 // for signals. A SIGHUP that is ignored, as under nohup, stays so.
-func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
+func untilSignalled(tell *teller) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -281,7 +288,7 @@ func untilSignalled(stderr io.Writer) (ctx context.Context, stop func()) {
 				first = time.Now()
 				cancel()
 			case time.Since(first) > sameSignal:
-				fmt.Fprintln(stderr, "kv3fs: second stop signal; exiting at once")
+				tell.fails("exiting at once", errors.New("second stop signal; exiting at once"))
 				os.Exit(exitFailed)
 			}
 		}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -108,20 +107,23 @@ type pagesServeCmd struct {
 	Shared   sharedFlag   `default:"auto" enum:"auto,on,off" help:"Whether other hosts use the data directory, as of \"serve\": then only one index hands out its pages."`
 	pagesFlags
 
-	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
-	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log on standard error."`
+	Log logFlags `embed:"" prefix:"log-"`
 }
 
 // stopLimit bounds how long requests in progress may take when the service stops.
 const stopLimit = 10 * time.Second
 
-func (c *pagesServeCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context, out io.Writer) error {
-	p, err := c.config("", c.Listen, c.TP, stopLimit, newLogger(c.LogLevel, c.LogFormat))
-	switch {
-	case err != nil:
-		return err
-	case c.Check:
+func (c *pagesServeCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context, out io.Writer, tell *teller) error {
+	if c.Check {
+		if _, err := c.config("", c.Listen, c.TP, stopLimit, slog.New(slog.DiscardHandler)); err != nil {
+			return err
+		}
 		return values.write(out, kctx.Selected())
+	}
+	lines := c.Log.open(tell, everything)
+	p, err := c.config("", c.Listen, c.TP, stopLimit, lines.Logger())
+	if err != nil {
+		return err
 	}
 	if err := c.check(c.Data); err != nil {
 		return err
@@ -129,7 +131,7 @@ func (c *pagesServeCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Co
 	tuneCollector()
 	return daemon.RunPages(ctx, c.Data, string(c.Identity), c.Shared.sharing(), p, func(at []httpserver.Address) {
 		for _, a := range at {
-			fmt.Fprintf(os.Stderr, "kv3fs: pages of %s at %s, pid %d\n", c.Data, a, os.Getpid())
+			lines.Always().Info("serving pages", "data", c.Data, "address", a.String(), "pid", os.Getpid())
 		}
 	})
 }

@@ -117,7 +117,7 @@ func TestPagesCommands(t *testing.T) {
 	if _, errs, code := pages("stat"); code != exitFailed || !strings.Contains(errs, "no page service at unix:"+socket+": ") || !strings.Contains(errs, "is kv3fs serve running?") {
 		t.Errorf("no service: %d %s", code, errs)
 	}
-	service := runUntil(t, bin, "kv3fs: pages of ", "pages", "serve", "--data", data, "--listen", "unix:"+socket+",m2=127.0.0.1:0")
+	service := runUntil(t, bin, "serving pages", "pages", "serve", "--data", data, "--listen", "unix:"+socket+",m2=127.0.0.1:0")
 	if out, _, code := pages("stat"); code != 0 || !strings.Contains(out, "No engine has initialised") {
 		t.Errorf("empty: %d %s", code, out)
 	}
@@ -237,7 +237,7 @@ func TestPagesCommands(t *testing.T) {
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	runUntil(t, bin, "kv3fs: pages of ", "pages", "serve", "--data", data, "--listen", "unix:"+socket, "--token-file", token)
+	runUntil(t, bin, "serving pages", "pages", "serve", "--data", data, "--listen", "unix:"+socket, "--token-file", token)
 	if _, errs, code := pages("stat"); code != exitFailed || !strings.Contains(errs, "--token-file") {
 		t.Errorf("no token: %d %s", code, errs)
 	}
@@ -255,7 +255,7 @@ func TestServePages(t *testing.T) {
 	socket := filepath.Join(dir, "s")
 	serve := func(args ...string) *running {
 		t.Helper()
-		return runUntil(t, bin, "kv3fs: serving ", append([]string{"serve", "--data", filepath.Join(dir, "data"), "--mount", filepath.Join(dir, "mnt"), "--drain", "2s"}, args...)...)
+		return runUntil(t, bin, "msg=serving ", append([]string{"serve", "--data", filepath.Join(dir, "data"), "--mount", filepath.Join(dir, "mnt"), "--drain", "2s"}, args...)...)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -293,7 +293,7 @@ func TestServePages(t *testing.T) {
 		defer l.Close()
 	}
 	r = serve()
-	if !strings.Contains(r.said(), "kv3fs: serving ") || !strings.Contains(r.said(), "--pages-listen") {
+	if !strings.Contains(r.said(), "msg=serving ") || !strings.Contains(r.said(), "--pages-listen") {
 		t.Errorf("the default address is taken: %s", r.said())
 	}
 	r.stop(t)

@@ -65,7 +65,7 @@ func (p *pagesHosts) file(name string) string { return filepath.Join(p.dir, name
 // start starts a host.
 func (p *pagesHosts) start(name string, more ...string) *pagesHost {
 	p.t.Helper()
-	h := p.begin(name, "kv3fs: pages of ", more...)
+	h := p.begin(name, "serving pages", more...)
 	select {
 	case <-h.exited:
 		p.t.Fatalf("host %s ended: %v\n%s", name, h.err, h.said())
@@ -323,7 +323,7 @@ func TestPagesStoreRefuses(t *testing.T) {
 			}
 		}
 	}
-	refused(other.begin("a", "kv3fs: pages of "), id(p), id(other), "belongs to another data directory")
+	refused(other.begin("a", "serving pages"), id(p), id(other), "belongs to another data directory")
 
 	// Another token.
 	if err := os.WriteFile(p.file("other"), []byte("another secret\n"), 0o600); err != nil {
@@ -342,7 +342,7 @@ func TestPagesStoreRefuses(t *testing.T) {
 	p.start("b").finds(where)
 
 	// An index of its own beside that in etcd.
-	c := runUntil(t, p.bin, "kv3fs: pages of ", "pages", "serve", "--data", p.file("data"), "--identity", "c", "--listen", "unix:"+p.file("c.s"))
+	c := runUntil(t, p.bin, "serving pages", "pages", "serve", "--data", p.file("data"), "--identity", "c", "--listen", "unix:"+p.file("c.s"))
 	<-c.exited
 	if want := "is in " + store + ": give that with --pages-store"; !strings.Contains(c.said(), want) {
 		t.Errorf("it does not say %q:\n%s", want, c.said())
@@ -356,7 +356,7 @@ func TestPagesStoreRefuses(t *testing.T) {
 		_, err := members.Client().Delete(ctx, "/kv3fs/", clientv3.WithPrefix())
 		return err
 	})
-	refused(p.begin("a", "kv3fs: pages of "), "etcd has lost this cluster", id(p), "--pages-start-over")
+	refused(p.begin("a", "serving pages"), "etcd has lost this cluster", id(p), "--pages-start-over")
 	a = p.start("a", "--start-over")
 	a.await("/0/initialize", `{"num_pages":100}`)
 	if got := a.await("/0/exists", `{"keys":["K"]}`); got != `{"exists":[false]}` {
@@ -400,7 +400,7 @@ func TestPagesStoreSecured(t *testing.T) {
 		"store-password-file": {"--store-password-file", p.file("wrong")},
 		"prefix":              {"--store", "etcd://" + members.Endpoints()[0] + "/kv3fs/other"},
 	} {
-		c := p.begin("c", "kv3fs: pages of ", flags...)
+		c := p.begin("c", "serving pages", flags...)
 		select {
 		case <-c.exited:
 			t.Logf("another %s: %s", what, lastLine(c.said()))
@@ -425,7 +425,7 @@ func TestPagesStoreAwayAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	members.Stop(0)
-	d := runUntil(t, binary(t), "kv3fs: serving ", "serve", "--data", filepath.Join(dir, "data"), "--mount", point, "--pages-listen", "unix:"+socket,
+	d := runUntil(t, binary(t), "msg=serving ", "serve", "--data", filepath.Join(dir, "data"), "--mount", point, "--pages-listen", "unix:"+socket,
 		"--pages-store", "etcd://"+members.Endpoints()[0]+"/kv3fs/late", "--pages-peer-listen", "127.0.0.1:0", "--pages-peer-token-file", token)
 	h := &pagesHost{all: &pagesHosts{t: t}, name: "late", socket: socket, running: d}
 	h.http = &http.Client{Timeout: clusterPatience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -490,7 +490,7 @@ func TestStopWithSlowClient(t *testing.T) {
 func TestPagesServeShared(t *testing.T) {
 	p := newPagesHosts(t, "embedded")
 	start := func(name string) *running {
-		return runUntil(t, p.bin, "kv3fs: pages of ", "pages", "serve", "--data", p.file("data"), "--shared", "on", "--identity", name, "--listen", "unix:"+p.file(name+".s"))
+		return runUntil(t, p.bin, "serving pages", "pages", "serve", "--data", p.file("data"), "--shared", "on", "--identity", name, "--listen", "unix:"+p.file(name+".s"))
 	}
 	start("a")
 	b := start("b")

@@ -130,7 +130,7 @@ func TestSavesRightAfterAKill(t *testing.T) {
 			defer e.file.Close()
 			serve := func() *running {
 				t.Helper()
-				return runUntil(t, bin, "kv3fs: pages of ", append([]string{"pages", "serve", "--data", filepath.Join(dir, "data"), "--listen", "unix:" + socket, "--reserve", "1h"}, c.args...)...)
+				return runUntil(t, bin, "serving pages", append([]string{"pages", "serve", "--data", filepath.Join(dir, "data"), "--listen", "unix:" + socket, "--reserve", "1h"}, c.args...)...)
 			}
 			keysOf := func(name string, n int) (keys []string) {
 				for i := range n {

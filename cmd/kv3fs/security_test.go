@@ -16,7 +16,7 @@ const repository = "../.."
 // flagDefaults returns, for each flag of serve, what its help says of the default.
 func flagDefaults(t *testing.T) map[string]string {
 	t.Helper()
-	app, err := newParser(&flagValues{}, io.Discard, io.Discard, func(bool) context.Context { return t.Context() })
+	app, err := newParser(&flagValues{}, io.Discard, &teller{stderr: io.Discard}, func(bool) context.Context { return t.Context() })
 	if err != nil {
 		t.Fatal(err)
 	}

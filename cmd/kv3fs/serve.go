@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -67,8 +66,7 @@ type serveCmd struct {
 	Keeper keeperFlags `embed:""`
 	Admin  adminFlags  `embed:"" prefix:"admin-"`
 
-	LogLevel  slog.Level `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
-	LogFormat string     `default:"text" enum:"text,json" help:"Format of the log on standard error."`
+	Log logFlags `embed:"" prefix:"log-"`
 }
 
 // Help is what "kv3fs serve --help" adds to the flags.
@@ -85,7 +83,7 @@ mini_3fs_metadata_server.`
 }
 
 // Run serves until ctx ends.
-func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context, out io.Writer) error {
+func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context, out io.Writer, tell *teller) error {
 	if c.Check {
 		if _, err := c.pageService(slog.New(slog.DiscardHandler)); err != nil {
 			return err
@@ -107,7 +105,8 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 	if c.Passthrough == "off" {
 		passthrough = fuseserver.PassthroughOff
 	}
-	log := newLogger(c.LogLevel, c.LogFormat)
+	lines := c.Log.open(tell, everything)
+	log := lines.Logger()
 	pageService, err := c.pageService(log)
 	if err != nil {
 		return err
@@ -153,10 +152,10 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Drain:     c.Drain,
 		Log:       log,
 	}, func(point string) {
-		fmt.Fprintf(os.Stderr, "kv3fs: serving %s at %s (hf3fs.%s), pid %d\n", c.Data, point, c.Cluster, os.Getpid())
+		lines.Always().Info("serving", "data", c.Data, "mount", point, "source", "hf3fs."+c.Cluster, "pid", os.Getpid())
 	})
 	if errors.Is(err, daemon.ErrCutOff) {
-		fmt.Fprintln(os.Stderr, "kv3fs:", err)
+		log.Warn("stopped, but clients were cut off", "err", err)
 		return exitStatus(exitCutOff)
 	}
 	return err
@@ -247,12 +246,4 @@ func (d pageDir) MarshalText() ([]byte, error) {
 		return []byte(d.Dir), nil
 	}
 	return []byte(d.Namespace + "=" + d.Dir), nil
-}
-
-func newLogger(level slog.Level, format string) *slog.Logger {
-	o := &slog.HandlerOptions{Level: level}
-	if format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, o))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, o))
 }

@@ -88,7 +88,7 @@ func (s *Server) Start() error {
 	}
 	s.served.Go(func() {
 		if err := s.http.Serve(&guarded{UnixListener: l, server: s, room: make(chan struct{}, mostConnections)}); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("the admin socket has ended; kv3fs du and the like do not work until a restart", "error", err)
+			s.log.Error("the admin socket has ended; kv3fs du and the like do not work until a restart", "err", err)
 		}
 	})
 	return nil
@@ -189,7 +189,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, do do) {
 	}
 	quiet()
 	if err := out.end(last); err != nil {
-		s.log.Debug("an answer at the admin socket was cut off", "call", r.URL.Path, "error", err)
+		s.log.Debug("an answer at the admin socket was cut off", "call", r.URL.Path, "err", err)
 	}
 }
 

@@ -105,7 +105,7 @@ func (s *keepService) run(ctx context.Context, d *keptDir) error {
 		if !errors.Is(err, errAway) || ctx.Err() != nil {
 			return err
 		}
-		s.Log.Error("the directory is away: nothing is removed until it is back", "directory", d.path, "error", err)
+		s.Log.Error("the directory is away: nothing is removed until it is back", "directory", d.path, "err", err)
 		if d = s.await(ctx, d.id); d == nil {
 			return nil
 		}
@@ -128,7 +128,7 @@ func (s *keepService) await(ctx context.Context, id string) *keptDir {
 			return d
 		}
 		if more, now := s.pace.Log("away"); now {
-			s.Log.Warn("waiting for the directory to come back", "error", err, "more", more)
+			s.Log.Warn("waiting for the directory to come back", "err", err, "more", more)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func (s *keepService) serve(ctx context.Context, d *keptDir) (err error) {
 	}
 	defer func() {
 		if failed := l.Release(); failed != nil {
-			s.Log.Warn("cannot give the lease back: another host takes it once it has run out", "after", s.Lease, "error", failed)
+			s.Log.Warn("cannot give the lease back: another host takes it once it has run out", "after", s.Lease, "err", failed)
 		}
 	}()
 	tick := time.NewTicker(s.Lease / looksPerPeriod)
@@ -174,7 +174,7 @@ func (s *keepService) serve(ctx context.Context, d *keptDir) (err error) {
 			holder = standing.Holder
 		default:
 			if err = l.Renew(); errors.Is(err, lease.ErrLost) {
-				s.Log.Warn("lost the lease: nothing more is removed from here, standing by", "directory", d.path, "error", err, "removed", at.keeper.Stats().Evicted)
+				s.Log.Warn("lost the lease: nothing more is removed from here, standing by", "directory", d.path, "err", err, "removed", at.keeper.Stats().Evicted)
 				err = at.end()
 				at, holder = nil, lease.Holder{}
 			}
@@ -184,7 +184,7 @@ func (s *keepService) serve(ctx context.Context, d *keptDir) (err error) {
 		}
 		if err != nil {
 			if more, now := s.pace.Log("lease"); now {
-				s.Log.Warn("the directory fails: cannot renew the lease, or not begin to keep it; trying again", "directory", d.path, "error", err, "more", more)
+				s.Log.Warn("the directory fails: cannot renew the lease, or not begin to keep it; trying again", "directory", d.path, "err", err, "more", more)
 			}
 		}
 		token = l.Token()
@@ -222,7 +222,7 @@ type tenure struct {
 func (s *keepService) begin(d *keptDir, l *lease.Lease) (*tenure, error) {
 	atimes, err := keeper.ProbeAtimes(d.state)
 	if err != nil {
-		s.Log.Warn("cannot find out whether atimes move; the time of the last change counts as last use", "error", err)
+		s.Log.Warn("cannot find out whether atimes move; the time of the last change counts as last use", "err", err)
 	}
 	behind := l.Behind()
 	s.tellTimes(d, atimes, behind)
@@ -241,8 +241,8 @@ func (s *keepService) begin(d *keptDir, l *lease.Lease) (*tenure, error) {
 		lose()
 		return nil, err
 	}
-	s.Log.Info("it is being scanned", "directory", d.path, "capacity", s.Keeping.Capacity.String(), "limit bytes", k.Inventory().Root().Limit(),
-		"high watermark", k.HighPercent, "low watermark", k.LowPercent, "grace", s.Keeping.Grace, "looks a second at most", s.LooksPerSecond)
+	s.Log.Info("it is being scanned", "directory", d.path, "capacity", s.Keeping.Capacity.String(), "limit_bytes", k.Inventory().Root().Limit(),
+		"high_watermark", k.HighPercent, "low_watermark", k.LowPercent, "grace", s.Keeping.Grace, "looks_per_second", s.LooksPerSecond)
 	t := &tenure{keeper: k, gone: gone, done: make(chan error, 1), log: s.Log}
 	run, cancel := context.WithCancel(gone)
 	t.cancel = func() { cancel(); lose() }
@@ -261,7 +261,7 @@ func (s *keepService) begin(d *keptDir, l *lease.Lease) (*tenure, error) {
 func (s *keepService) operate(d *keptDir, k *keeper.Keeper) (stop func()) {
 	own := filepath.Join(hostsDir, s.me.Identity)
 	if err := d.state.MkdirAll(own, 0o700); err != nil {
-		s.Log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "error", err)
+		s.Log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "err", err)
 		return func() {}
 	}
 	return operate(filepath.Join(d.path, kv3fs.KeepDir, own), k, scrubber{}, errNotKept, s.Log)
@@ -277,7 +277,7 @@ func (s *keepService) tellTimes(d *keptDir, atimes keeper.Atimes, behind time.Du
 	case keeper.AtimesAlways:
 		meaning = "files go in the order of their last use"
 	}
-	s.Log.Info("the last use of a file is the later of its mtime and, if it moves, its atime", "atime of a file that was read", atimes.String(), "mount options", options.String(), "meaning", meaning)
+	s.Log.Info("the last use of a file is the later of its mtime and, if it moves, its atime", "atime", atimes.String(), "mount_options", options.String(), "meaning", meaning)
 	const tolerated = 5 * time.Second
 	if behind.Abs() > tolerated {
 		s.Log.Warn("the clock that gives files their times differs from this host's: files are left alone for so much longer", "directory", d.path, "behind", behind.Round(time.Second))
@@ -322,7 +322,7 @@ func (t *tenure) end() error {
 	t.mute()
 	t.cancel()
 	if err := <-t.done; err != nil {
-		t.log.Warn("cannot save the use of files; the next keeper goes by the times that the file system has", "error", err)
+		t.log.Warn("cannot save the use of files; the next keeper goes by the times that the file system has", "err", err)
 	}
 	return t.keeper.Close()
 }

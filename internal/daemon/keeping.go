@@ -113,8 +113,8 @@ func (k *keeping) start(t *tree.Tree, log *slog.Logger) (stop func()) {
 	}
 	k.tree.Store(t)
 	state := k.State()
-	log.Info("keeping the data directory within its limits; it is being scanned", "capacity", state.Capacity, "limit bytes", state.LimitBytes,
-		"used bytes so far", state.UsedBytes, "high watermark", k.HighPercent, "low watermark", k.LowPercent, "quotas", state.Quotas, "TTLs", state.TTLs, "pins", state.Pins)
+	log.Info("keeping the data directory within its limits; it is being scanned", "capacity", state.Capacity, "limit_bytes", state.LimitBytes,
+		"used_bytes", state.UsedBytes, "high_watermark", k.HighPercent, "low_watermark", k.LowPercent, "quotas", state.Quotas, "ttls", state.TTLs, "pins", state.Pins)
 	if !t.HasLeases() {
 		log.Warn("the file system of the data directory has no leases: files may be removed that a program has open there, outside the mount; let programs use the mount only")
 	}
@@ -180,7 +180,7 @@ func operate(dir string, about admin.Keeper, scrubs admin.Scrubber, none error, 
 	server := admin.NewServer(dir, about, none, log)
 	server.Scrubs(scrubs)
 	if err := server.Start(); err != nil {
-		log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "error", err)
+		log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "err", err)
 	}
 	return server.Close
 }

@@ -62,7 +62,7 @@ func KeepOnce(ctx context.Context, c KeepConfig, went func(keeper.Entry)) (p Kee
 	}()
 	atimes, err := keeper.ProbeAtimes(d.state)
 	if err != nil {
-		c.Log.Warn("cannot find out whether atimes move; the time of the last change counts as last use", "error", err)
+		c.Log.Warn("cannot find out whether atimes move; the time of the last change counts as last use", "err", err)
 	}
 	p.Atimes = atimes.String()
 	silent := &keeper.Silent{Atime: atimes.Tell(), LooksPerSecond: c.LooksPerSecond, Behind: l.Behind(), May: l.Check}
@@ -73,7 +73,7 @@ func KeepOnce(ctx context.Context, c KeepConfig, went func(keeper.Entry)) (p Kee
 	defer func() { err = errors.Join(err, k.Close()) }()
 	_, err = p.pass(ctx, k, false, went)
 	if failed := k.Save(); failed != nil {
-		c.Log.Warn("cannot save the use of files; the next pass goes by the times that the file system has", "error", failed)
+		c.Log.Warn("cannot save the use of files; the next pass goes by the times that the file system has", "err", failed)
 	}
 	return p, err
 }
@@ -88,7 +88,7 @@ func takeOrMeet(ctx context.Context, l *lease.Lease, c KeepConfig) (lease.Standi
 			return s, err
 		}
 		if first {
-			c.Log.Info("another keeper has the lease, waiting to see whether it is alive", "holder", s.Holder.String(), "token", s.Token, "at most", s.Wait)
+			c.Log.Info("another keeper has the lease, waiting to see whether it is alive", "holder", s.Holder.String(), "token", s.Token, "at_most", s.Wait)
 		}
 		select {
 		case <-ctx.Done():
@@ -141,7 +141,7 @@ func KeepPretend(ctx context.Context, c KeepConfig, went, stays func(keeper.Entr
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(state)) }()
 	if err := copyState(state, filepath.Join(p.Dir, kv3fs.KeepDir)); err != nil {
-		c.Log.Warn("cannot read what is known of uses and pins; files' own times count", "error", err)
+		c.Log.Warn("cannot read what is known of uses and pins; files' own times count", "err", err)
 	}
 	atimes, err := keeper.AtimesOf(p.Dir)
 	if err != nil {

@@ -60,7 +60,7 @@ func keepShared(data string, me hostID, o Keeping, log *slog.Logger) (*sharedKee
 	go func() {
 		defer close(k.ended)
 		if failed = s.run(ctx, d); failed != nil {
-			log.Error("this daemon does not keep the data directory within its capacity any more; other hosts may: restart it", "data", data, "error", failed)
+			log.Error("this daemon does not keep the data directory within its capacity any more; other hosts may: restart it", "data", data, "err", failed)
 		}
 	}()
 	select {

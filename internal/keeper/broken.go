@@ -51,7 +51,7 @@ func (k *Keeper) reapBroken(ctx context.Context, dirs []*inventory.Directory) {
 		return true
 	})
 	if err != nil && ctx.Err() == nil {
-		k.complain("broken", "cannot look for files that their writers did not complete", "error", err)
+		k.complain("broken", "cannot look for files that their writers did not complete", "err", err)
 	}
 }
 

@@ -122,7 +122,7 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 // tellEvicted logs once a minute at most what has gone.
 func (k *Keeper) tellEvicted(d *inventory.Directory) {
 	if _, now := k.pace.Log("evicted"); now {
-		k.Log.Info("removed files to make room", "directory", k.pathOf(d), "files since the start", k.evicted.Load(), "bytes since the start", k.evictedBytes.Load(),
+		k.Log.Info("removed files to make room", "directory", k.pathOf(d), "files_since_the_start", k.evicted.Load(), "bytes_since_the_start", k.evictedBytes.Load(),
 			"bytes left", d.Bytes(), "limit", d.Limit())
 	}
 }
@@ -303,7 +303,7 @@ func (k *Keeper) named(batch []inventory.Candidate) (all []victim) {
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 			k.inv.Overlook() // it was moved or removed, and the event has not come, or there is none
 		default:
-			k.complain("list", "cannot read a directory, or a file in it, which therefore cannot go", "directory", dir, "error", err)
+			k.complain("list", "cannot read a directory, or a file in it, which therefore cannot go", "directory", dir, "err", err)
 		}
 	}
 	for _, v := range names {
@@ -435,7 +435,7 @@ func (k *Keeper) unlink(dir, name string, info inventory.Info, count *atomic.Int
 		k.kept.add(info.Key)
 		return false
 	default:
-		k.complain("unlink", "cannot remove a file", "directory", dir, "name", name, "error", err)
+		k.complain("unlink", "cannot remove a file", "directory", dir, "name", name, "err", err)
 		return false
 	}
 	if count != nil {

@@ -191,7 +191,7 @@ func (k *Keeper) loadHeat() {
 		err = errors.New("it is of another directory")
 	}
 	if err != nil {
-		k.Log.Warn("what was known of the use of files is lost; their mtimes count instead", "file", path, "error", err)
+		k.Log.Warn("what was known of the use of files is lost; their mtimes count instead", "file", path, "err", err)
 		return
 	}
 	down := time.Since(h.wall)
@@ -207,7 +207,7 @@ func (k *Keeper) loadHeat() {
 	k.learner.tuner.Start(h.bonus)
 	if h.ghosts != nil {
 		if err := k.learner.ghosts.UnmarshalBinary(h.ghosts); err != nil {
-			k.Log.Warn("what was known of files that have left is lost; they count as new when they come back", "file", path, "error", err)
+			k.Log.Warn("what was known of files that have left is lost; they count as new when they come back", "file", path, "err", err)
 		}
 	}
 	for _, d := range k.limited() {

@@ -315,7 +315,7 @@ func (k *Keeper) keep(ctx context.Context) {
 		if time.Since(saved) > k.SaveEvery {
 			saved = time.Now()
 			if err := k.saveHeat(); err != nil {
-				k.complain("save", "cannot save the use of files; after a restart their mtimes count instead", "error", err)
+				k.complain("save", "cannot save the use of files; after a restart their mtimes count instead", "err", err)
 			}
 		}
 	}
@@ -331,11 +331,11 @@ func (k *Keeper) look() {
 		err := k.saveRules()
 		k.savingMu.Unlock()
 		if err != nil {
-			k.complain("rules", "cannot save the new path of a directory with a quota", "error", err)
+			k.complain("rules", "cannot save the new path of a directory with a quota", "err", err)
 		}
 	}
 	if err := k.setCapacity(); err != nil {
-		k.complain("capacity", "cannot tell how much space the file system has", "error", err)
+		k.complain("capacity", "cannot tell how much space the file system has", "err", err)
 	}
 	k.wake()
 }

@@ -72,7 +72,7 @@ func (k *Keeper) givePageFilesUp(ctx context.Context, top *inventory.Directory, 
 			return true
 		})
 		if err != nil {
-			k.complain("list", "cannot list a directory, so nothing in it can go", "directory", dir, "error", err)
+			k.complain("list", "cannot list a directory, so nothing in it can go", "directory", dir, "err", err)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *victim) int { return int(int64(a.LastUse) - int64(b.LastUse)) })

@@ -25,7 +25,7 @@ func (k *Keeper) quotasMove(key, to FileKey, newName string) (over func()) {
 	defer k.savingMu.Unlock()
 	m := k.beginMove(d, parent, newName)
 	if err := k.saveRules(); err != nil {
-		k.complain("rules", "cannot save where a directory with a quota is being moved; until that succeeds, a crash loses its quota", "directory", k.pathOf(d), "error", err)
+		k.complain("rules", "cannot save where a directory with a quota is being moved; until that succeeds, a crash loses its quota", "directory", k.pathOf(d), "err", err)
 	}
 	return func() {
 		k.rulesMu.Lock()

@@ -134,7 +134,7 @@ class Daemon:
         serving = threading.Event()
         self._reader = threading.Thread(target=self._read_log, args=(self._process.stderr, serving), daemon=True)
         self._reader.start()
-        if not serving.wait(PATIENCE_SECONDS) or not any(": serving " in line for line in self._log):
+        if not serving.wait(PATIENCE_SECONDS) or not any("msg=serving " in line for line in self._log):
             self._end(signal.SIGKILL)
             raise OSError("kv3fs does not serve: " + "".join(self._log).strip())
 
@@ -143,7 +143,7 @@ class Daemon:
         with stream:
             for line in stream:
                 self._log.append(line)
-                if ": serving " in line:
+                if "msg=serving " in line:
                     serving.set()
         serving.set()
 

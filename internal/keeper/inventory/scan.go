@@ -395,7 +395,7 @@ func (v *Inventory) unreadable(d *Directory, entry string, err error) {
 	v.unread.Add(1)
 	if more, now := v.pace.Log("unread"); now {
 		path, _ := v.Path(d)
-		v.Log.Warn("cannot read an entry, so what it takes is not counted", "directory", path, "entry", entry, "error", err, "more", more)
+		v.Log.Warn("cannot read an entry, so what it takes is not counted", "directory", path, "entry", entry, "err", err, "more", more)
 	}
 }
 

@@ -68,7 +68,7 @@ func (o *output) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.text.Write(b)
-	if !o.said && bytes.Contains(o.text.Bytes(), []byte("kv3fs: serving ")) {
+	if !o.said && (bytes.Contains(o.text.Bytes(), []byte("msg=serving ")) || bytes.Contains(o.text.Bytes(), []byte(`"msg":"serving"`))) {
 		o.said = true
 		close(o.serving)
 	}

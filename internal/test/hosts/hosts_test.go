@@ -230,7 +230,7 @@ func isSick(h *Hosts, n int) (is bool, last string) {
 		switch {
 		case strings.Contains(line, "file system does not work"):
 			is, last = true, line
-		case strings.Contains(line, "file system works again"), strings.Contains(line, "kv3fs: serving"):
+		case strings.Contains(line, "file system works again"), strings.Contains(line, "msg=serving "):
 			is = false
 		}
 	}
