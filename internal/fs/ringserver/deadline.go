@@ -125,7 +125,7 @@ func (r *ring) rescue(limit int64) {
 		case q.state.CompareAndSwap(stateTaken, stateReplaced):
 			again := r.newRequest()
 			again.index, again.userdata, again.args = q.index, q.userdata, q.args
-			again.badIndex, again.admitted = q.badIndex, q.admitted
+			again.badIndex, again.admitted, again.lay, again.begun = q.badIndex, q.admitted, q.lay, q.moved.Load() > 0
 			again.countedIn.Store(q.countedIn.Load())
 			if q.view != nil {
 				again.iov, again.view, again.off, again.len = q.iov, q.view.hold(), q.off, q.len
@@ -163,6 +163,7 @@ func (r *ring) expire(limit int64) (expired int) {
 			r.post(q, q.result)
 		default:
 			r.post(q, -int64(syscall.ETIMEDOUT))
+			r.noteExpired()
 			expired++
 		}
 		posted = true
@@ -180,6 +181,7 @@ func (r *ring) expire(limit int64) (expired int) {
 		}
 		q.needsDetach = false
 		r.post(q, -int64(syscall.ETIMEDOUT))
+		r.noteExpired()
 		r.publish()
 		expired++
 	}

@@ -67,6 +67,7 @@ type owner struct {
 	// dirs counts open handles of the registration directory.
 	dirs    int
 	entries map[*entry]struct{}
+	traffic processTraffic
 }
 
 func newOwners(reap func(*entry), unseen *unseen, maxProcesses int) (*owners, error) {
@@ -327,7 +328,7 @@ func (o *owners) track(uid uint32, tgid int) (*owner, error) {
 		return nil, syscall.ESRCH
 	}
 	o.lastID++
-	w := &owner{id: int32(o.lastID&math.MaxInt32) | 1, tgid: tgid, name: commandOf(tgid), pidfd: pidfd, uid: uid, entries: map[*entry]struct{}{}}
+	w := &owner{id: int32(o.lastID&math.MaxInt32) | 1, tgid: tgid, name: commandOf(tgid), pidfd: pidfd, uid: uid, entries: map[*entry]struct{}{}, traffic: processTraffic{pid: tgid}}
 	for o.byID[w.id] != nil {
 		w.id += 2
 	}

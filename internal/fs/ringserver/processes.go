@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -20,7 +21,29 @@ type Process struct {
 	Iovs, Rings   int
 	IovBytes      int64 // of all iovs
 	RingBytes     int64 // of all rings
+
+	Reads, Writes Amount // of the process as whichever user, since its first registration
 }
+
+// Amount is what rings have moved.
+type Amount struct{ Requests, Bytes, Failed int64 }
+
+// processTraffic counts what a process moves.
+type processTraffic struct {
+	pid           int
+	reads, writes amount
+}
+
+type amount struct{ requests, bytes, failed atomic.Int64 }
+
+func (p *processTraffic) of(write bool) *amount {
+	if write {
+		return &p.writes
+	}
+	return &p.reads
+}
+
+func (a *amount) read() Amount { return Amount{a.requests.Load(), a.bytes.Load(), a.failed.Load()} }
 
 // Held is one registration of a process.
 type Held struct {
@@ -52,6 +75,7 @@ func (s *Server) Processes() []Process {
 			p := Process{UID: e.UID}
 			if e.owner != nil {
 				p.PID, p.Name = e.owner.tgid, e.owner.name
+				p.Reads, p.Writes = e.owner.traffic.reads.read(), e.owner.traffic.writes.read()
 			}
 			all = append(all, p)
 		}
@@ -61,11 +85,21 @@ func (s *Server) Processes() []Process {
 	return all
 }
 
+func (a *Amount) add(b Amount) {
+	a.Requests += b.Requests
+	a.Bytes += b.Bytes
+	a.Failed += b.Failed
+}
+
 func (p *Process) add(e *entry) {
 	h := Held{Name: e.Name, Target: e.Target, Bytes: e.bytes}
 	if e.ring != nil {
 		h.Ring, h.Write, h.Depth, h.Priority = true, e.link.Write, int(e.link.IODepth), e.link.Priority
 		h.Entries = e.ring.layout.Entries()
+		if e.owner == nil { // each ring counts for itself
+			p.Reads.add(e.ring.process.reads.read())
+			p.Writes.add(e.ring.process.writes.read())
+		}
 		p.Rings++
 		p.RingBytes += h.Bytes
 	} else {

@@ -17,6 +17,7 @@ func (s *Server) Register(c cred.Caller, name, target string) (controldir.Regist
 	done, err := s.register(c, name, target)
 	if err != nil {
 		s.noteRefused(c, name, target, err)
+		s.refusals.add(refusedKind(name), err)
 	}
 	return done, err
 }
@@ -42,6 +43,7 @@ func (s *Server) register(c cred.Caller, name, target string) (controldir.Regist
 		return controldir.Registration{}, err
 	}
 	if e.ring != nil { // before it can be found, and so be dropped
+		s.countFor(e)
 		s.poller(link.Priority).add(e.ring)
 	}
 	if err := s.table.add(e); err != nil {

@@ -15,6 +15,7 @@ type request struct {
 	args     wire.Args
 	badIndex bool  // index lies outside the ring: answer EINVAL
 	admitted int64 // on the server's clock, as takenAt
+	lay      int64 // since when it lay in the ring, as far as the daemon knows
 	takenAt  int64
 
 	state  atomic.Int32
@@ -34,6 +35,7 @@ type request struct {
 	// it, and whoever posts the completion reads it.
 	countedIn atomic.Pointer[directoryTraffic]
 
+	begun       bool // it was taken before; guarded by ring.mu
 	unfinished  bool // more pieces follow; for the worker that has it
 	needsDetach bool // expired, but the kernel can still reach its buffer; guarded by ring.mu
 	posted      bool // its completion is in the ring; kept for invariants only, guarded by ring.mu

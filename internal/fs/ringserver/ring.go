@@ -48,6 +48,9 @@ type ring struct {
 	// slow reports whether requests of this ring recently waited for a device. Then
 	// each of them gets a worker of its own.
 	slow atomic.Bool
+	// client and process are where its requests count.
+	client  *clientTraffic
+	process *processTraffic
 
 	// Guarded by poller.mu.
 	user   *user
@@ -70,6 +73,10 @@ type ring struct {
 	partialSince time.Time // when the waiting partial batch was first seen; zero: there is none
 	timer        *time.Timer
 	spare        []*request
+	tallies      []tally // of what is posted and not yet published
+	postedAt     int64   // when the first of them was, on the server's clock
+	seen         int32   // how many of the submitted requests were there at seenAt already
+	seenAt       int64
 
 	// freeSlots counts the completion slots that were free at the last admission and
 	// have not been filled since; at least inflight.n. For invariants only.
@@ -102,6 +109,9 @@ func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m map
 
 // unlock ends a change that began with mu.Lock or tryLock.
 func (r *ring) unlock() {
+	if len(r.tallies) > 0 { // the client's memory has gone before they were published
+		r.count()
+	}
 	if invariants.Enabled {
 		r.checkInvariants()
 	}
@@ -168,6 +178,7 @@ func (r *ring) take(batch []*request) (_ []*request, bytes, left int64) {
 		r.queued = nil
 	}
 	r.queuedBytes -= bytes
+	r.noteTaken(batch, now)
 	if len(batch) > 0 {
 		r.refs++
 	}
@@ -214,7 +225,9 @@ func (r *ring) admit() {
 	case r.batchTimeout > 0:
 		n = r.admitPartial(n)
 	}
+	r.seen = min(r.seen, waiting)
 	if n == 0 {
+		r.noteSeen(waiting)
 		return
 	}
 	if invariants.Enabled {
@@ -228,7 +241,7 @@ func (r *ring) admit() {
 		var s wire.Sqe
 		s.Decode(&sqe)
 		q := r.newRequest()
-		q.index, q.userdata, q.admitted = s.Index, s.Userdata, now
+		q.index, q.userdata, q.admitted, q.lay = s.Index, s.Userdata, now, r.laySince(now)
 		if r.layout.Valid(s.Index) {
 			r.m.CopyOut(args[:], r.layout.ArgsOff(s.Index))
 			q.args.Decode(&args)
@@ -240,7 +253,24 @@ func (r *ring) admit() {
 		r.inflight.push(q)
 		r.enqueue(q)
 	}
+	r.noteSeen(waiting - n)
 	r.m.StoreInt32(wire.OffSqeTail, r.sqeTail)
+}
+
+// noteSeen remembers since when requests have been waiting that were submitted and not admitted, unless it is known of some.
+func (r *ring) noteSeen(waiting int32) {
+	if r.seen == 0 && waiting > 0 {
+		r.seen, r.seenAt = waiting, r.server.clock.now()
+	}
+}
+
+// laySince returns since when the next request lies in the ring, as far as is known.
+func (r *ring) laySince(now int64) int64 {
+	if r.seen == 0 {
+		return now
+	}
+	r.seen--
+	return r.seenAt
 }
 
 // room returns how many more requests may be in flight.
@@ -353,7 +383,7 @@ func (r *ring) post(q *request, result int64) {
 		invariants.Check(r.freeSlots >= 0, "ring: more completions than slots")
 	}
 	r.inflight.remove(q)
-	r.server.trafficOf(q).of(r.write).note(result, time.Duration(r.server.clock.now()-q.admitted))
+	r.note(q, result)
 	var cqe [wire.CqeBytes]byte
 	c := wire.Cqe{Index: q.index, Result: result, Userdata: q.userdata}
 	c.Encode(&cqe)
@@ -365,6 +395,7 @@ func (r *ring) post(q *request, result int64) {
 // publish makes posted completions visible: the marker after the slots, the
 // semaphore after the marker.
 func (r *ring) publish() {
+	r.count()
 	r.m.StoreInt32(wire.OffCqeHead, r.cqeHead)
 	if r.isAwaited() {
 		r.sem.Post()
@@ -453,7 +484,7 @@ func (r *ring) recycle(q *request) {
 	q.dropView(&r.server.unmaps)
 	q.state.Store(stateQueued)
 	q.moved.Store(0)
-	q.badIndex, q.needsDetach, q.unfinished, q.result = false, false, false, 0
+	q.badIndex, q.needsDetach, q.unfinished, q.begun, q.result = false, false, false, false, 0
 	q.countedIn.Store(nil)
 	if len(r.spare) < mostSpare {
 		r.spare = append(r.spare, q)

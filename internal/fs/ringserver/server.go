@@ -25,6 +25,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -118,7 +119,10 @@ type Server struct {
 	submit      *submitSems
 	pollers     [3]*poller // high, normal, low
 	traffic     trafficTable
-	stuck       bool // Run has left stuck workers behind
+	clients     *clientTable
+	refusals    refusals
+	expired     [2]atomic.Int64 // requests that met their deadline: reads, writes
+	stuck       bool            // Run has left stuck workers behind
 }
 
 // New returns a Server that is ready for registrations. readonly reports whether a
@@ -142,7 +146,7 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes)}
+	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes), traffic: newTrafficTable(), clients: newClientTable()}
 	s.leftovers = newLeftovers(o.Logger)
 	var err error
 	if s.owners, err = newOwners(s.reap, newUnseen(o.Logger, s.reap), watchable()); err != nil {
@@ -167,7 +171,11 @@ func (s *Server) poller(p wire.Priority) *poller { return s.pollers[int(p)+1] }
 // user's semaphores at their first use. EMFILE: too many users have rings. EPERM: a daemon
 // without privileges serves its own user only. ENOSPC: /dev/shm is full.
 func (s *Server) SubmitLink(uid uint32, p wire.Priority) (string, error) {
-	return s.submit.link(uid, p)
+	path, err := s.submit.link(uid, p)
+	if err != nil {
+		s.refusals.add(SemaphoreRefused, err)
+	}
+	return path, err
 }
 
 // SemaphoreNames begins the names that all submit semaphores of this server have in

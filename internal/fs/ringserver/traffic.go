@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/histogram"
 )
 
 // Traffic is what rings have moved to and from files of a directory since the server was made.
@@ -24,7 +26,9 @@ type Moved struct {
 	Bytes  int64
 	Within []int64       // requests that took at most each of TrafficBounds, but more than the one before; then the others
 	Took   time.Duration // all requests together, from admission to completion
-	Failed []Failure     // those that failed, by errno; the errno 0 stands for all others
+	// Examples are the latest slow requests, by the same times as Within; nil where there was none.
+	Examples []*histogram.Example
+	Failed   []Failure // those that failed, by errno; the errno 0 stands for all others
 }
 
 // Failure is how many requests failed with an errno.
@@ -47,26 +51,20 @@ var trafficErrnos = [...]syscall.Errno{
 	syscall.EIO, syscall.ENOSPC, syscall.EDQUOT, syscall.ETIMEDOUT, syscall.EACCES, syscall.EROFS, syscall.EBADF, syscall.EINVAL, syscall.ESHUTDOWN, 0,
 }
 
+// slowEnough is from when on a request is worth an example.
+const slowEnough = 10 * time.Millisecond
+
 // traffic counts one direction.
 type traffic struct {
-	bytes, took atomic.Int64
-	within      [len(trafficBounds) + 1]atomic.Int64
-	failed      [len(trafficErrnos)]atomic.Int64
+	bytes  atomic.Int64
+	took   *histogram.Histogram
+	failed [len(trafficErrnos)]atomic.Int64
 }
 
-// note counts a request with the result that its client gets.
-func (t *traffic) note(result int64, took time.Duration) {
-	took = max(took, 0)
-	bucket := 0
-	for bucket < len(trafficBounds) && took > trafficBounds[bucket] {
-		bucket++
-	}
-	t.within[bucket].Add(1)
-	t.took.Add(int64(took))
-	if result >= 0 {
-		t.bytes.Add(result)
-		return
-	}
+func newTraffic() traffic { return traffic{took: histogram.NewWithExamples(trafficBounds[:])} }
+
+// fail counts the result of a request that failed.
+func (t *traffic) fail(result int64) {
 	errno := 0
 	for errno < len(trafficErrnos)-1 && int64(trafficErrnos[errno]) != -max(result, -math.MaxInt32) {
 		errno++
@@ -75,10 +73,8 @@ func (t *traffic) note(result int64, took time.Duration) {
 }
 
 func (t *traffic) read() Moved {
-	all := Moved{Bytes: t.bytes.Load(), Took: time.Duration(t.took.Load())}
-	for i := range t.within {
-		all.Within = append(all.Within, t.within[i].Load())
-	}
+	took := t.took.Count()
+	all := Moved{Bytes: t.bytes.Load(), Within: took.Within, Took: took.Sum, Examples: took.Examples}
 	for i, errno := range trafficErrnos {
 		all.Failed = append(all.Failed, Failure{errno, t.failed[i].Load()})
 	}
@@ -87,6 +83,8 @@ func (t *traffic) read() Moved {
 
 // directoryTraffic counts what moves to and from files of a directory.
 type directoryTraffic struct{ reads, writes traffic }
+
+func newDirectoryTraffic() *directoryTraffic { return &directoryTraffic{newTraffic(), newTraffic()} }
 
 func (d *directoryTraffic) of(write bool) *traffic {
 	if write {
@@ -99,12 +97,14 @@ func (d *directoryTraffic) of(write bool) *traffic {
 const mostDirectories = 32
 
 // trafficTable counts by directory. Directories are never removed, so that the counts only
-// grow. The zero value is ready for use.
+// grow.
 type trafficTable struct {
 	known atomic.Pointer[map[string]*directoryTraffic] // replaced as a whole
-	other directoryTraffic
+	other *directoryTraffic
 	mu    sync.Mutex // held while known is replaced
 }
+
+func newTrafficTable() trafficTable { return trafficTable{other: newDirectoryTraffic()} }
 
 // in returns where a directory's requests count.
 func (t *trafficTable) in(directory string) *directoryTraffic {
@@ -113,7 +113,7 @@ func (t *trafficTable) in(directory string) *directoryTraffic {
 			return d
 		}
 		if len(*known) >= mostDirectories {
-			return &t.other
+			return t.other
 		}
 	}
 	return t.add(directory)
@@ -128,11 +128,11 @@ func (t *trafficTable) add(directory string) *directoryTraffic {
 			return d
 		}
 		if len(*known) >= mostDirectories {
-			return &t.other
+			return t.other
 		}
 		maps.Copy(next, *known)
 	}
-	d := &directoryTraffic{}
+	d := newDirectoryTraffic()
 	next[directory] = d
 	t.known.Store(&next)
 	return d
@@ -143,7 +143,7 @@ func (s *Server) trafficOf(q *request) *directoryTraffic {
 	if d := q.countedIn.Load(); d != nil {
 		return d
 	}
-	return &s.traffic.other
+	return s.traffic.other
 }
 
 // Traffic returns what rings have moved, by directory in order of their names, others last. It

@@ -88,18 +88,18 @@ func TestTrafficByDirectory(t *testing.T) {
 
 // However many directories there are, a bounded number is counted apart, and nothing is lost.
 func TestTrafficDirectoriesAreBounded(t *testing.T) {
-	var table trafficTable
+	table := newTrafficTable()
 	var group sync.WaitGroup
 	const directories, requestsEach = 3 * mostDirectories, 10
 	for i := range directories {
 		group.Go(func() {
 			for range requestsEach {
-				table.in(fmt.Sprint("/", i)).of(i%2 == 0).note(1, 0)
+				table.in(fmt.Sprint("/", i)).of(i%2 == 0).bytes.Add(1)
 			}
 		})
 	}
 	group.Wait()
-	s := Server{}
+	s := Server{traffic: newTrafficTable()}
 	s.traffic.known.Store(table.known.Load())
 	all := s.Traffic()
 	if len(all) != mostDirectories+1 {
@@ -114,19 +114,12 @@ func TestTrafficDirectoriesAreBounded(t *testing.T) {
 	}
 }
 
-func TestTrafficBuckets(t *testing.T) {
-	var all traffic
-	for _, took := range []time.Duration{-1, 0, 10 * time.Microsecond, 11 * time.Microsecond, 5 * time.Second, time.Hour} {
-		all.note(1, took)
+func TestTrafficErrnos(t *testing.T) {
+	all := newTraffic()
+	for _, result := range []int64{-int64(syscall.EIO), -int64(syscall.EXDEV), -1 << 40} {
+		all.fail(result)
 	}
-	all.note(-int64(syscall.EIO), 0)
-	all.note(-int64(syscall.EXDEV), 0)
-	all.note(-1<<40, 0)
-	got := all.read()
-	if got.Within[0] != 6 || got.Within[1] != 1 || got.Within[len(got.Within)-2] != 1 || got.Within[len(got.Within)-1] != 1 || got.Bytes != 6 {
-		t.Errorf("%+v", got)
-	}
-	if failures(got, syscall.EIO) != 1 || failures(got, 0) != 2 {
+	if got := all.read(); failures(got, syscall.EIO) != 1 || failures(got, 0) != 2 {
 		t.Errorf("%+v", got.Failed)
 	}
 }
