@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -25,6 +26,8 @@ type appender struct {
 	seen     int64 // revision of the head; 0: there is none
 	revision int64 // of etcd, then
 	bytes    int   // of the last batch
+
+	failed time.Time // when a failure was logged last; zero if the last append succeeded
 }
 
 // errMoved: the head is not where the appender left it, although its term goes on.
@@ -80,10 +83,27 @@ func (a *appender) append(ctx context.Context, b batch, change func(*head), more
 			if clear && (!underWay || a.seal(ctx)) {
 				return fmt.Errorf("etcd: %w", err)
 			}
+			// A full etcd takes no seal either, and to resign would leave it without a leader: one that is elected has to write, too.
+			a.report(fmt.Errorf("etcd: %w; an earlier attempt was not answered, and may succeed yet: writes wait until that is clear", err))
 		default:
 			underWay = true
 		}
 		pause(ctx, retryPause)
+	}
+}
+
+// reportEvery is how often it is logged that writes fail.
+const reportEvery = 10 * time.Second
+
+// report logs how writes fare.
+func (a *appender) report(err error) {
+	switch {
+	case err != nil && (a.failed.IsZero() || time.Since(a.failed) >= reportEvery):
+		a.failed = time.Now()
+		a.o.Logger.Error("page log: writes fail", "err", err)
+	case err == nil && !a.failed.IsZero():
+		a.failed = time.Time{}
+		a.o.Logger.Info("page log: writes succeed again")
 	}
 }
 

@@ -20,7 +20,6 @@ type leader struct {
 	appender
 	id       string    // of the cluster, since this host leads
 	rewriter *rewriter // nil: compaction is not under way
-	failed   time.Time // when a failure was logged last; zero if the last append succeeded
 	ended    chan struct{}
 
 	name     chan string // a host that is to take a snapshot: the committer writes it down
@@ -234,20 +233,6 @@ func (l *leader) checkpoint(host string) error {
 	l.progress.asked = time.Now()
 	l.mu.Unlock()
 	return nil
-}
-
-// reportEvery is how often it is logged that writes fail.
-const reportEvery = 10 * time.Second
-
-func (l *leader) report(err error) {
-	switch {
-	case err != nil && (l.failed.IsZero() || time.Since(l.failed) >= reportEvery):
-		l.failed = time.Now()
-		l.o.Logger.Error("page log: writes fail", "err", err)
-	case err == nil && !l.failed.IsZero():
-		l.failed = time.Time{}
-		l.o.Logger.Info("page log: writes succeed again")
-	}
 }
 
 // demote ends the leadership for this host. Writes fail from then on, as their transactions would.

@@ -3,6 +3,7 @@ package etcdlog
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 
@@ -167,4 +168,42 @@ func testLateSeal(s *site) {
 	n.arrive(s)
 	a.mustWrite("5")
 	b.applies("1", "2", "3", "4", "5")
+}
+
+// A full etcd refuses what would make an outcome clear as well. Then writes wait for room, and the log says so.
+func testSealRefused(s *site) {
+	s.ttl = longLease
+	said := &said{}
+	s.o.Logger = slog.New(slog.NewTextHandler(said, nil))
+	a, n := s.through("a")
+	fates := []fate{stuck}
+	for range 1000 {
+		fates = append(fates, full)
+	}
+	n.next(s.prefix, fates...)
+	wait := a.begin("1")
+	await(s, "it is logged", func() bool { return said.has("writes wait until that is clear") })
+	n.next(s.prefix)
+	if err := waitFor(wait); err != nil {
+		s.Fatal(err)
+	}
+	s.follow("b").applies("1")
+}
+
+// said is what was logged.
+type said struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (w *said) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(b)
+}
+
+func (w *said) has(text string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Contains(w.text.String(), text)
 }

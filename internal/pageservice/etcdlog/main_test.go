@@ -144,7 +144,10 @@ func (s *site) startOn(c *cluster.Cluster) *peer {
 // prepare makes the log of a host; run starts it.
 func (s *site) prepare(c *cluster.Cluster) *peer {
 	o := s.o
-	o.Logger = slog.New(slog.NewTextHandler(s.Output(), nil)).With("host", c.Host().ID)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.NewTextHandler(s.Output(), nil))
+	}
+	o.Logger = o.Logger.With("host", c.Host().ID)
 	h := &peer{Log: New(c, o), site: s, cluster: c, owner: newOwner(), started: make(chan error, 1)}
 	h.owner.named = s.named
 	return h

@@ -30,6 +30,7 @@ func TestOutcomes(t *testing.T) {
 		"a leader that is cut off is demoted and closes":   testCutOff,
 		"what is called clear cannot succeed any more":     testLateAttempt,
 		"a seal that is not answered is no other appender": testLateSeal,
+		"a write that nobody can call done is logged":      testSealRefused,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
