@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait for something that should happen soon.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // pagesOn runs a page service until stop and returns its URL.
 func pagesOn(t *testing.T, data string) (url string, stop func()) {

@@ -77,7 +77,8 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 			a.head.Cluster = id
 		}
 		var more []clientv3.Op
-		if now, changed := f.promise(v.promises); changed {
+		now, changed := f.promise(v.promises)
+		if changed {
 			more = append(more, clientv3.OpPut(f.keys.promises(), encodeJSON(now)))
 		}
 		err = a.append(ctx, first, nil, more...)
@@ -97,7 +98,7 @@ func (f *follower) lead(ctx context.Context, term *cluster.Term) (*leader, error
 		if err := f.owner.Replayed(); err != nil {
 			return nil, damaged("%v", err)
 		}
-		return newLeader(f, a, id, missing != ""), nil
+		return newLeader(f, a, id, now.Promises, missing != ""), nil
 	}
 }
 

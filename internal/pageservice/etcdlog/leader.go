@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/queue"
 )
@@ -18,8 +19,10 @@ import (
 // await and mark: a shared directory that hangs must not hide that the term is over.
 type leader struct {
 	appender
-	id       string    // of the cluster, since this host leads
-	rewriter *rewriter // nil: compaction is not under way
+	id       string               // of the cluster, since this host leads
+	promised pageservice.Promises // by this host and those that led before
+	since    time.Duration        // SinceBoot: no other host has promised anything after that
+	rewriter *rewriter            // nil: compaction is not under way
 	ended    chan struct{}
 
 	name     chan string // a host that is to take a snapshot: the committer writes it down
@@ -46,9 +49,9 @@ type progress struct {
 	forgetting bool
 }
 
-func newLeader(f *follower, a *appender, id string, forgetting bool) *leader {
+func newLeader(f *follower, a *appender, id string, promised pageservice.Promises, forgetting bool) *leader {
 	l := &leader{
-		appender: *a, id: id, ended: make(chan struct{}), name: make(chan string, 1),
+		appender: *a, id: id, promised: promised, since: host.SinceBoot(), ended: make(chan struct{}), name: make(chan string, 1),
 		progress: progress{bytes: f.position.bytes, at: f.position.at, refs: f.refs.Newest, forgetting: forgetting},
 	}
 	l.live.Store(f.owner.LiveBytes())

@@ -3,13 +3,18 @@ package etcdlog
 import (
 	"context"
 	"errors"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
 // A host that leads honours what all before it have promised, with whatever options they ran. So whoever begins to lead
-// writes down what it promises, if it is more, in the transaction that makes it the leader.
+// writes down what it promises, if it is more, in the transaction that makes it the leader. Once it has led for so long that nobody
+// relies on those before, it writes down what it promises itself.
 
 // ErrPromises: a host that has led meanwhile has promised more than the owner was told to keep. The log is to
 // be made again, with what Recorded returns then.
@@ -39,4 +44,21 @@ func (v *view) kept(o *Options) error {
 		return ErrPromises
 	}
 	return nil
+}
+
+// relied returns for how long after a host began to lead clients may rely on what those before have promised.
+func (l *leader) relied() time.Duration {
+	p := l.promised
+	return max(p.Lease, p.Reserve) + p.Quarantine + l.cluster.LeaseTTL()
+}
+
+// shrink writes down what this host promises, once nobody relies on more.
+func (k *lookout) shrink(ctx context.Context) error {
+	if k.shrunk || k.promised == k.o.Promises || host.SinceBoot()-k.since <= k.relied() {
+		return nil
+	}
+	now := promises{stamp{jsonFormat, k.by}, k.o.Promises, k.o.World}
+	_, err := k.fenced(ctx, k.term.Fence(), clientv3.OpPut(k.keys.promises(), encodeJSON(now)))
+	k.shrunk = err == nil
+	return err
 }

@@ -19,6 +19,7 @@ func TestHostsThatDiffer(t *testing.T) {
 	members := etcd.Start(t, etcd.Options{})
 	for name, test := range map[string]func(*site){
 		"what was promised is kept by whoever leads next":           testPromises,
+		"what was promised is kept for as long as anybody relies":   testPromisesEnd,
 		"hosts lead that agree on the number of ranks":              testWorlds,
 		"a host that has forgotten keys leads only if no other can": testPartial,
 		"a host yields only as long as others may be able to lead":  testYieldsInVain,
@@ -67,6 +68,24 @@ func testPromises(s *site) {
 	b = s.lead("aware")
 	if now, err := Recorded(s.Context(), b.cluster); err != nil || now != s.o.Promised {
 		s.Error(now, err)
+	}
+}
+
+func testPromisesEnd(s *site) {
+	long := pageservice.Promises{Lease: 3 * time.Second, Reserve: time.Second, Quarantine: time.Second}
+	s.o.Promises = long
+	if err := s.lead("long").Close(); err != nil {
+		s.Fatal(err)
+	}
+	s.o.Promised, s.o.Promises = long, pageservice.Promises{Lease: time.Second, Reserve: time.Second, Quarantine: time.Second}
+	began := time.Now()
+	b := s.lead("b")
+	await(s, "no more than that is noted", func() bool {
+		now, err := Recorded(s.Context(), b.cluster)
+		return err == nil && now == s.o.Promises
+	})
+	if took, least := time.Since(began), long.Lease+long.Quarantine+s.ttl; took < least {
+		s.Errorf("it was noted after %v, and clients may rely on more for %v", took, least)
 	}
 }
 

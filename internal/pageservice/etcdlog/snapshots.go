@@ -42,6 +42,8 @@ type lookout struct {
 	urgent  bool      // etcd is half full
 	cutAt   time.Time // since when most hosts have not reached this one; zero: they do
 
+	shrunk bool // see shrink
+
 	refused int // how many in a row were asked for a snapshot and have not taken one
 	turn    int // whose turn it is
 
@@ -79,6 +81,7 @@ func (k *lookout) once(ctx context.Context) {
 		k.ask(ctx, since),
 		k.truncate(ctx),
 		k.forget(ctx, p.revision),
+		k.shrink(ctx),
 	)
 	if ctx.Err() != nil {
 		return
