@@ -271,11 +271,7 @@ func testMarkOfAnother(s *site) {
 	if err := a.Close(); err != nil {
 		s.Fatal(err)
 	}
-	m, err := readMark(a.o.Dir)
-	if err != nil {
-		s.Fatal(err)
-	}
-	m.Cluster, m.Index, m.Chain = "another", v.head.Index-1, chain{1}
+	m := mark{stamp: stamp{jsonFormat, a.by}, Cluster: "another", Index: v.head.Index - 1, Chain: chain{1}}
 	if err := m.write(a.o.Dir, "a", func() error { return nil }); err != nil {
 		s.Fatal(err)
 	}
