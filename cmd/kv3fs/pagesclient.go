@@ -171,6 +171,9 @@ func printStore(out io.Writer, s *httpserver.StoreState) error {
 	if s.Why != "" {
 		fmt.Fprintf(out, "Problem: %s.\n", s.Why)
 	}
+	if s.Conflict != "" {
+		fmt.Fprintf(out, "Hosts disagree: %s.\n", s.Conflict)
+	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(s.Hosts) > 0 {
 		fmt.Fprintln(t, "\nhost\taddress\tversion\trole\tapplied")

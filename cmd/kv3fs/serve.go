@@ -215,7 +215,7 @@ func (c *serveCmd) pageService(log *slog.Logger) (daemon.Pages, error) {
 		return daemon.Pages{}, nil
 	}
 	if len(c.PagesFiles) > 0 && c.Pages.Store != httpserver.Embedded {
-		return daemon.Pages{}, bad("pages-files", "page files cannot go yet while the page index is in etcd, which other hosts use: leave it out")
+		return daemon.Pages{}, bad("pages-files", "page files cannot be removed while the page index is in etcd: the file system of this host does not tell whether another host's engine has one open: leave it out; page files then stay, so give engines as many pages as may stay for good, and --capacity room for them")
 	}
 	p, err := c.Pages.config("pages-", listen, c.TP, stopLimit, log)
 	p.Optional = len(c.PagesListen) == 0

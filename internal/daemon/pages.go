@@ -109,6 +109,7 @@ type pageService struct {
 	yield     func()       // has another host lead, if this one does; may be nil
 	end       func() error // ends what the server answers from
 	ready     func(context.Context) error
+	store     func(context.Context) httpserver.StoreState
 	lock      *os.File // see lockPages
 	done      chan struct{}
 	err       error // valid once done is closed
@@ -155,7 +156,7 @@ func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles) (
 	if err != nil {
 		return nil, err
 	}
-	s.ready = d.Ready
+	s.ready, s.store = d.Ready, d.StoreState
 	var run context.Context
 	run, s.cancel = context.WithCancel(context.Background())
 	go func() {

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/logpace"
 	"github.com/kv3fs/kv3fs/internal/pageservice/etcdlog"
 	"github.com/kv3fs/kv3fs/internal/pageservice/forward"
@@ -68,15 +70,17 @@ type replica struct {
 	cluster   atomic.Pointer[cluster.Cluster]
 	etcd      atomic.Pointer[etcdlog.Log]
 	watched   watchedSpace
-	changes   atomic.Int64          // how often another host was found to lead
 	restarted bool                  // StartOver was done
 	seen      atomic.Pointer[inUse] // nil: this host does not lead
 
-	mu     sync.Mutex
-	leader cluster.Leader
-	reign  context.Context // ends when leader changes
-	depose context.CancelFunc
-	why    error // why this host cannot lead, or there is no etcd; nil: it is all right
+	mu      sync.Mutex
+	leader  cluster.Leader
+	since   time.Duration   // SinceBoot: when leader was told
+	last    int64           // the last term of any leader
+	changes int64           // how often that has changed
+	reign   context.Context // ends when leader changes
+	depose  context.CancelFunc
+	why     error // why this host cannot lead, or there is no etcd; nil: it is all right
 }
 
 // startCluster begins to serve the index of all hosts. Errors are those that no waiting helps against.
@@ -150,7 +154,7 @@ func (r *replica) listen() (*httpserver.Listener, error) {
 	c := r.p.Cluster
 	l, err := httpserver.Listen(httpserver.Address{Network: "tcp", Where: c.Listen})
 	if err != nil {
-		return nil, fmt.Errorf("for other hosts: %w", err)
+		return nil, fmt.Errorf("--pages-peer-listen, where other hosts' requests come in: %v", err) // not the error of an address for engines, without which a daemon starts
 	}
 	c.Store.Address = c.Address
 	if c.Address == "" {
@@ -164,8 +168,30 @@ func (r *replica) listen() (*httpserver.Listener, error) {
 			return nil, fmt.Errorf("other hosts cannot reach address %q: give --pages-peer-address HOST:%s with a name or address of this host", c.Listen, port)
 		}
 	}
+	for _, risk := range c.risks() {
+		r.log.Warn(risk)
+	}
 	c.Store.HostID, c.Store.Version, c.Store.Logger = r.at.me.Identity, c.Version, r.log
 	return l, nil
+}
+
+// risks returns what is likely to be wrong with the options, although it may be meant.
+func (c *PagesCluster) risks() (all []string) {
+	if host, _, err := net.SplitHostPort(c.Store.Address); err == nil && isLoopback(host) {
+		all = append(all, fmt.Sprintf("other hosts cannot reach this one at %s: if there are any, give --pages-peer-listen or --pages-peer-address an address of this host", c.Store.Address))
+	}
+	if c.Store.Username != "" && c.Store.TLS == nil && slices.ContainsFunc(c.Store.Endpoints, func(at string) bool {
+		host, _, err := net.SplitHostPort(at)
+		return err == nil && !isLoopback(host)
+	}) {
+		all = append(all, "the password for etcd is sent as it is, for whoever can read the network: give --pages-store-ca, which turns TLS on")
+	}
+	return all
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // passes reports whether an error of etcd, or of who has the page files, may pass by itself. What an operator has asked for is not put
@@ -371,8 +397,13 @@ func (r *replica) setWhy(err error) {
 func (r *replica) noteLeader(l cluster.Leader) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leader = l
-	r.changes.Add(1)
+	r.leader, r.since = l, host.SinceBoot()
+	if l.Revision != 0 {
+		if r.last != 0 {
+			r.changes++
+		}
+		r.last = l.Revision
+	}
 	r.depose()
 	r.reign, r.depose = context.WithCancel(context.Background())
 }

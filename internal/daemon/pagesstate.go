@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/pageservice/etcdlog"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
@@ -36,8 +37,10 @@ func (w *watchedSpace) ask(ctx context.Context, c *cluster.Cluster) ([]cluster.M
 	if time.Since(w.at) > askEtcdEvery {
 		ctx, cancel := context.WithTimeout(ctx, c.LeaseTTL()/2)
 		defer cancel()
+		if hosts, err := c.Hosts(ctx); err == nil { // else what was true last is the best that is known
+			w.hosts = hosts
+		}
 		w.members = c.Space(ctx)
-		w.hosts, _ = c.Hosts(ctx) // nobody is listed where etcd does not answer
 		w.at = time.Now()
 	}
 	return w.members, w.hosts
@@ -48,12 +51,13 @@ func (r *replica) state(ctx context.Context) httpserver.StoreState {
 	s := httpserver.StoreState{Store: r.p.Cluster.Store.String(), Role: waiting, Host: r.at.me.Identity}
 	if l := r.etcd.Load(); l != nil {
 		is := l.State()
-		s.Role, s.Applied, s.Head = string(is.Role), is.Applied, max(is.Head, is.Applied)
+		s.Role, s.Applied, s.Head, s.Conflict = string(is.Role), is.Applied, max(is.Head, is.Applied), is.Conflict
 	}
 	r.mu.Lock()
 	if l := r.leader; l.ID != "" {
-		s.Leader = &httpserver.Leader{Host: l.ID, Address: l.Address, Version: l.Version}
+		s.Leader = &httpserver.Leader{Host: l.ID, Address: l.Address, Version: l.Version, ForSeconds: (host.SinceBoot() - r.since).Seconds()}
 	}
+	s.LeaderChanges = r.changes
 	r.mu.Unlock()
 	why := r.reason()
 	switch {
@@ -94,9 +98,9 @@ func (r *replica) state(ctx context.Context) httpserver.StoreState {
 
 // clusterMetrics exports the state of a replica.
 type clusterMetrics struct {
-	r                                   *replica
-	leading, applied, head, hosts, lead *prometheus.Desc
-	bytes                               *prometheus.Desc
+	r                                             *replica
+	leading, applied, head, lag, hosts, lead, age *prometheus.Desc
+	conflict, bytes                               *prometheus.Desc
 }
 
 func newClusterMetrics(r *replica) *clusterMetrics {
@@ -104,19 +108,22 @@ func newClusterMetrics(r *replica) *clusterMetrics {
 		return prometheus.NewDesc("kv3fs_pages_"+name, help, labels, nil)
 	}
 	return &clusterMetrics{
-		r:       r,
-		leading: desc("leading", "1 while this host leads the page service of all hosts, 0 while it forwards requests to the leader."),
-		applied: desc("log_applied", "Index in the common log up to which this host has applied it. Far behind log_head for long: it could not lead at once."),
-		head:    desc("log_head", "Index of the newest entry of the common log."),
-		hosts:   desc("hosts", "Hosts that etcd lists, as this host was told a moment ago."),
-		lead:    desc("leader_changes_total", "How often this host was told of another leader, or of none."),
-		bytes:   desc("etcd_bytes", "Database of a member of etcd. used: what is in it; the rest is free inside. quota: at which it takes nothing more; absent where it does not say. New keys are refused when used is 70 % of quota.", "member", "kind"),
+		r:        r,
+		leading:  desc("leading", "1 while this host leads the page service of all hosts, 0 while it forwards requests to the leader."),
+		applied:  desc("log_applied", "Index in the common log up to which this host has applied it."),
+		head:     desc("log_head", "Index of the newest entry of the common log."),
+		lag:      desc("log_lag", "Entries of the common log that this host has yet to apply. More than a few for long: it could not lead at once."),
+		hosts:    desc("hosts", "Hosts that etcd lists, as this host was told a moment ago, or when etcd last answered."),
+		lead:     desc("leader_changes_total", "How often another host has taken the lead since this daemon started. Each change costs engines a moment of misses."),
+		age:      desc("leader_age_seconds", "For how long the present leader has led, as far as this daemon has seen; absent while nobody leads."),
+		conflict: desc("hosts_disagree", "1 while this host leads and hosts have different states at the same place of the log: no snapshot is taken until they were restarted. kv3fs pages stat names them."),
+		bytes:    desc("etcd_bytes", "Database of a member of etcd. used: what is in it; the rest is free inside. quota: at which it takes nothing more; absent where it does not say. New keys are refused when used is 70 % of quota.", "member", "kind"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *clusterMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.leading, m.applied, m.head, m.hosts, m.lead, m.bytes} {
+	for _, d := range []*prometheus.Desc{m.leading, m.applied, m.head, m.lag, m.hosts, m.lead, m.age, m.conflict, m.bytes} {
 		out <- d
 	}
 }
@@ -132,15 +139,23 @@ func (m *clusterMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	leading := 0.0
-	if s.Role == string(etcdlog.Leading) {
-		leading = 1
+	is := func(d *prometheus.Desc, holds bool) {
+		v := 0.0
+		if holds {
+			v = 1
+		}
+		gauge(d, v)
 	}
-	gauge(m.leading, leading)
+	is(m.leading, s.Role == string(etcdlog.Leading))
+	is(m.conflict, s.Conflict != "")
+	if s.Leader != nil {
+		gauge(m.age, s.Leader.ForSeconds)
+	}
+	gauge(m.lag, float64(s.Head-s.Applied))
 	gauge(m.applied, float64(s.Applied))
 	gauge(m.head, float64(s.Head))
 	gauge(m.hosts, float64(len(s.Hosts)))
-	out <- prometheus.MustNewConstMetric(m.lead, prometheus.CounterValue, float64(m.r.changes.Load()))
+	out <- prometheus.MustNewConstMetric(m.lead, prometheus.CounterValue, float64(s.LeaderChanges))
 	for _, member := range s.Members {
 		if member.Error != "" {
 			continue

@@ -97,7 +97,7 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request, bound string) boo
 	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
 	defer cancel()
 	if name == "store" { // this host's
-		s.sendAnswer(w, s.storeState(ctx), nil)
+		s.sendAnswer(w, s.StoreState(ctx), nil)
 		return true
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAdminBytes))
