@@ -28,6 +28,10 @@ need-test:
 build: need ## build bin/kv3fs
 	$(GO) build -ldflags "$(LDFLAGS)" -o bin/kv3fs ./cmd/kv3fs
 
+.PHONY: reference
+reference: build ## write docs/reference from the commands, metrics and API in the code
+	bin/kv3fs manual reference docs/reference
+
 .PHONY: demo
 demo: build ## start a daemon, replay a generated trace, restart, replay again: all hits
 	scripts/demo

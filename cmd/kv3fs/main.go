@@ -73,8 +73,11 @@ type cli struct {
 	Plan         planCmd         `cmd:"" help:"Calculate when loading KV cache is faster than recomputing it, and the time to the first token."`
 	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready-to-use configuration for an inference engine."`
 	Version      versionCmd      `cmd:"" help:"Print this build's version, commit and protocols."`
+	Completion   completionCmd   `cmd:"" help:"Print what a shell must read to complete kv3fs commands."`
 	Help         helpCmd         `cmd:"" help:"Show help for a command."`
 	Probe        probeCmd        `cmd:"" hidden:"" help:"Run a probe for the doctor."`
+	Complete     completeCmd     `cmd:"" hidden:"" help:"Complete a command line, for the scripts that completion prints."`
+	Manual       manualCmd       `cmd:"" hidden:"" help:"Write man pages, or docs/reference."`
 
 	PrintVersion versionFlag `name:"version" env:"-" yaml:"-" help:"Print version, commit and protocols, and exit."`
 }
