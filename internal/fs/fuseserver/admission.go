@@ -1,8 +1,6 @@
 package fuseserver
 
 import (
-	"strings"
-
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
@@ -78,11 +76,27 @@ func (a *admission) entryUnknown(c *timed, st fuse.Status, node uint64) {
 	}
 }
 
-func effortOf(in *fuse.SetAttrIn) effort {
-	if in.Valid&fuse.FATTR_SIZE != 0 {
-		return long
+// effortOf says what an ioctl does.
+func effortOf(in *fuse.IoctlIn) effort {
+	switch in.Cmd {
+	case wire.IoctlRecursiveRm, wire.IoctlRemove:
+		return steps
+	case wire.IoctlHardlink, wire.IoctlPunchHole, wire.IoctlMove, wire.IoctlSetFlags:
+		return changes
 	}
-	return smallChange
+	return reads
+}
+
+// proceed returns what a request of many steps calls before each of them; an error ends it.
+func proceed(cancel <-chan struct{}, c *timed) func() error {
+	return func() error {
+		select {
+		case <-cancel:
+			return unix.EINTR
+		default:
+			return c.step()
+		}
+	}
 }
 
 // patience is for a request that was admitted and may wait for room. leave is to be called in
@@ -131,7 +145,7 @@ func (a *admission) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fus
 }
 
 func (a *admission) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: effortOf(in)})
+	c, st := a.admit(&in.InHeader, use{how: changes})
 	if !st.Ok() {
 		return st
 	}
@@ -149,7 +163,7 @@ func (a *admission) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, 
 }
 
 func (a *admission) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: smallChange})
+	c, st := a.admit(&in.InHeader, use{how: changes})
 	if !st.Ok() {
 		return st
 	}
@@ -160,7 +174,7 @@ func (a *admission) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string,
 }
 
 func (a *admission) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: smallChange})
+	c, st := a.admit(&in.InHeader, use{how: changes})
 	if !st.Ok() {
 		return st
 	}
@@ -175,23 +189,21 @@ func (a *admission) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, na
 	var st fuse.Status
 	switch h.NodeId = virtualIno(h.NodeId); {
 	case h.NodeId == wire.InoRmRf:
-		c, st = a.admitTimed(h, 0, use{how: long})
-	case strings.HasPrefix(target, movePrefix):
-		c, st = a.admit(h, use{how: long})
+		c, st = a.admitTimed(h, 0, use{how: steps})
 	default:
-		c, st = a.admit(h, use{how: smallChange})
+		c, st = a.admit(h, use{how: changes})
 	}
 	if !st.Ok() {
 		return st
 	}
 	defer a.leave(h, c)
-	st = a.fileSystem.Symlink(cancel, h, target, name, out)
+	st = a.fileSystem.symlink(proceed(cancel, c), h, target, name, out)
 	a.entryUnknown(c, st, out.NodeId)
 	return st
 }
 
 func (a *admission) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: smallChange, node: in.Oldnodeid})
+	c, st := a.admit(&in.InHeader, use{how: changes, node: in.Oldnodeid})
 	if !st.Ok() {
 		return st
 	}
@@ -202,7 +214,7 @@ func (a *admission) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, o
 }
 
 func (a *admission) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	c, st := a.admit(h, use{how: long})
+	c, st := a.admit(h, use{how: changes})
 	if !st.Ok() {
 		return st
 	}
@@ -211,7 +223,7 @@ func (a *admission) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string
 }
 
 func (a *admission) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	c, st := a.admit(h, use{how: smallChange})
+	c, st := a.admit(h, use{how: changes})
 	if !st.Ok() {
 		return st
 	}
@@ -220,16 +232,16 @@ func (a *admission) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string)
 }
 
 func (a *admission) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
-	to := virtualIno(in.Newdir)
-	if wire.IsVirtual(to) {
-		to = 0
+	u := use{how: changes, node: virtualIno(in.Newdir)}
+	if wire.IsVirtual(u.node) {
+		u = use{how: steps} // of a removal
 	}
-	c, st := a.admit(&in.InHeader, use{how: long, node: to})
+	c, st := a.admit(&in.InHeader, u)
 	if !st.Ok() {
 		return st
 	}
 	defer a.leave(&in.InHeader, c)
-	return a.fileSystem.Rename(cancel, in, name, newName)
+	return a.fileSystem.rename(proceed(cancel, c), in, name, newName)
 }
 
 func (a *admission) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
@@ -245,7 +257,7 @@ func (a *admission) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.S
 func (a *admission) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	var u use
 	if in.Flags&unix.O_TRUNC != 0 {
-		u.how = smallChange
+		u.how = changes
 	}
 	c, st := a.admit(&in.InHeader, u)
 	if !st.Ok() {
@@ -260,7 +272,7 @@ func (a *admission) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Open
 }
 
 func (a *admission) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: smallChange})
+	c, st := a.admit(&in.InHeader, use{how: changes})
 	if !st.Ok() {
 		return st
 	}
@@ -288,7 +300,7 @@ func (a *admission) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fuse
 }
 
 func (a *admission) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: long, file: in.Fh})
+	c, st := a.admit(&in.InHeader, use{how: changes, file: in.Fh})
 	if !st.Ok() {
 		return st
 	}
@@ -316,7 +328,7 @@ func (a *admission) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (f
 }
 
 func (a *admission) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	c, st := a.admit(&in.InHeader, use{how: smallChange, file: in.Fh})
+	c, st := a.admit(&in.InHeader, use{how: changes, file: in.Fh})
 	if !st.Ok() {
 		return 0, st
 	}
@@ -326,7 +338,7 @@ func (a *admission) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte)
 }
 
 func (a *admission) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: long, file: in.Fh})
+	c, st := a.admit(&in.InHeader, use{file: in.Fh})
 	if !st.Ok() {
 		return st
 	}
@@ -335,7 +347,7 @@ func (a *admission) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status 
 }
 
 func (a *admission) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: long, file: in.Fh})
+	c, st := a.admit(&in.InHeader, use{file: in.Fh})
 	if !st.Ok() {
 		return st
 	}
@@ -386,7 +398,7 @@ func (a *admission) ReadDirPlus(cancel <-chan struct{}, in *fuse.ReadIn, out *fu
 }
 
 func (a *admission) FsyncDir(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: long, file: in.Fh})
+	c, st := a.admit(&in.InHeader, use{file: in.Fh})
 	if !st.Ok() {
 		return st
 	}
@@ -413,7 +425,7 @@ func (a *admission) ListXAttr(cancel <-chan struct{}, h *fuse.InHeader, dest []b
 }
 
 func (a *admission) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: smallChange})
+	c, st := a.admit(&in.InHeader, use{how: changes})
 	if !st.Ok() {
 		return st
 	}
@@ -422,7 +434,7 @@ func (a *admission) SetXAttr(cancel <-chan struct{}, in *fuse.SetXAttrIn, name s
 }
 
 func (a *admission) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
-	c, st := a.admit(h, use{how: smallChange})
+	c, st := a.admit(h, use{how: changes})
 	if !st.Ok() {
 		return st
 	}
@@ -431,10 +443,10 @@ func (a *admission) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name s
 }
 
 func (a *admission) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte, out *fuse.IoctlOut, outArg []byte) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: long, file: in.Fh})
+	c, st := a.admit(&in.InHeader, use{how: effortOf(in), file: in.Fh})
 	if !st.Ok() {
 		return st
 	}
 	defer a.leave(&in.InHeader, c)
-	return a.fileSystem.Ioctl(cancel, in, arg, out, outArg)
+	return a.fileSystem.ioctl(proceed(cancel, c), in, arg, out, outArg)
 }

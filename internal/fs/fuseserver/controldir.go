@@ -99,7 +99,7 @@ func (fs *fileSystem) forgetName(n tree.Name, requestDir uint64) {
 	}
 }
 
-func (fs *fileSystem) symlinkIntoRmRf(cancel <-chan struct{}, h *fuse.InHeader, target string, out *fuse.EntryOut) fuse.Status {
+func (fs *fileSystem) symlinkIntoRmRf(proceed func() error, h *fuse.InHeader, target string, out *fuse.EntryOut) fuse.Status {
 	c := callerOf(h)
 	rel, errno := fs.control.RemoveTarget(c, target)
 	if errno != 0 {
@@ -110,7 +110,7 @@ func (fs *fileSystem) symlinkIntoRmRf(cancel <-chan struct{}, h *fuse.InHeader, 
 		return st
 	}
 	defer done()
-	name, err := fs.tree.RemoveAll(c, rel, cancel)
+	name, err := fs.tree.RemoveAll(c, rel, proceed)
 	fs.forgetName(name, h.NodeId)
 	if err != nil {
 		return fs.statusOf(err)
@@ -119,13 +119,13 @@ func (fs *fileSystem) symlinkIntoRmRf(cancel <-chan struct{}, h *fuse.InHeader, 
 	return fuse.OK
 }
 
-func (fs *fileSystem) renameIntoRmRf(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
+func (fs *fileSystem) renameIntoRmRf(proceed func() error, in *fuse.RenameIn, name, newName string) fuse.Status {
 	done, st := fs.mayRemove(in.Uid)
 	if !st.Ok() {
 		return st
 	}
 	defer done()
-	err := fs.tree.RemoveEntry(callerOf(&in.InHeader), in.NodeId, name, true, cancel)
+	err := fs.tree.RemoveEntry(callerOf(&in.InHeader), in.NodeId, name, true, proceed)
 	// The client holds the locks of both directories. After a success the kernel moves
 	// the name that it knows to newName, where nothing is.
 	fs.notifier.entry(virtualNode(in.Uid, in.Newdir), newName)

@@ -285,9 +285,9 @@ func (fs *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, ou
 	return fs.made(out, e, err, &in.InHeader)
 }
 
-func (fs *fileSystem) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+func (fs *fileSystem) symlink(proceed func() error, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	if h.NodeId == wire.InoRmRf {
-		return fs.symlinkIntoRmRf(cancel, h, target, out)
+		return fs.symlinkIntoRmRf(proceed, h, target, out)
 	}
 	if wire.IsVirtual(h.NodeId) {
 		return fs.virtSymlink(h, target, name, out)
@@ -340,7 +340,7 @@ func (fs *fileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fu
 	return fs.statusOf(fs.tree.Rmdir(h.NodeId, name))
 }
 
-func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
+func (fs *fileSystem) rename(proceed func() error, in *fuse.RenameIn, name, newName string) fuse.Status {
 	in.Newdir = virtualIno(in.Newdir)
 	fromVirtual := wire.IsVirtual(in.NodeId) || in.NodeId == tree.RootID && name == controldir.DirName
 	toVirtual := wire.IsVirtual(in.Newdir) || in.Newdir == tree.RootID && newName == controldir.DirName
@@ -350,7 +350,7 @@ func (fs *fileSystem) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, ne
 	case fs.readonly(&in.InHeader):
 		return fuse.EROFS
 	case toVirtual:
-		return fs.renameIntoRmRf(cancel, in, name, newName)
+		return fs.renameIntoRmRf(proceed, in, name, newName)
 	}
 	return fs.statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader)))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-func (fs *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
+func (fs *fileSystem) ioctl(proceed func() error, in *fuse.IoctlIn, arg []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
 	if in.Flags&fuse.IOCTL_COMPAT != 0 {
 		return fuse.ENOSYS
 	}
@@ -48,7 +48,7 @@ func (fs *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte
 	}
 	switch in.Cmd {
 	case wire.IoctlRecursiveRm:
-		return fs.ioctlRecursiveRm(cancel, in)
+		return fs.ioctlRecursiveRm(proceed, in)
 	case wire.IoctlHardlink:
 		return fs.ioctlHardlink(in, arg)
 	case wire.IoctlPunchHole:
@@ -56,7 +56,7 @@ func (fs *fileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte
 	case wire.IoctlMove:
 		return fs.ioctlMove(in, arg)
 	case wire.IoctlRemove:
-		return fs.ioctlRemove(cancel, in, arg)
+		return fs.ioctlRemove(proceed, in, arg)
 	default:
 		return fs.ioctlSetFlags(in, arg)
 	}
@@ -148,13 +148,13 @@ func (fs *fileSystem) ioctlSetFlags(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	return fs.statusOf(fs.tree.SetFlags(in.NodeId, callerOf(&in.InHeader), binary.NativeEndian.Uint32(arg)))
 }
 
-func (fs *fileSystem) ioctlRecursiveRm(cancel <-chan struct{}, in *fuse.IoctlIn) fuse.Status {
+func (fs *fileSystem) ioctlRecursiveRm(proceed func() error, in *fuse.IoctlIn) fuse.Status {
 	done, st := fs.mayRemove(in.Uid)
 	if !st.Ok() {
 		return st
 	}
 	defer done()
-	name, err := fs.tree.RemoveDir(callerOf(&in.InHeader), in.NodeId, cancel)
+	name, err := fs.tree.RemoveDir(callerOf(&in.InHeader), in.NodeId, proceed)
 	fs.forgetName(name, 0)
 	if err != nil {
 		return fs.statusOf(err)
@@ -258,7 +258,7 @@ func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.S
 	return fuse.OK
 }
 
-func (fs *fileSystem) ioctlRemove(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte) fuse.Status {
+func (fs *fileSystem) ioctlRemove(proceed func() error, in *fuse.IoctlIn, arg []byte) fuse.Status {
 	a, err := wire.DecodeRemove(arg)
 	if err != nil {
 		return fs.statusOf(err)
@@ -276,7 +276,7 @@ func (fs *fileSystem) ioctlRemove(cancel <-chan struct{}, in *fuse.IoctlIn, arg 
 		}
 		defer done()
 	}
-	err = fs.tree.RemoveEntry(callerOf(&in.InHeader), in.NodeId, a.Name, a.Recursive, cancel)
+	err = fs.tree.RemoveEntry(callerOf(&in.InHeader), in.NodeId, a.Name, a.Recursive, proceed)
 	fs.notifier.entryAndWait(in.NodeId, a.Name)
 	return fs.statusOf(err)
 }

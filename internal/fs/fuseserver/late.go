@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/health"
 )
@@ -22,11 +23,11 @@ type late struct {
 
 	mu    sync.Mutex
 	ended bool
-	nodes map[uint64]int    // how many that change something hang, by the nodes that they use
-	reads map[reading]int   // how many others
-	users map[uint32]int    // how many hang, by user
-	files map[uint64]int    // how many hang, by file handle
-	after map[uint64]func() // releases of files
+	nodes map[uint64]int     // how many that change something hang, by the nodes that they use
+	reads map[reading]*stuck // others
+	users map[uint32]int     // how many hang, by user
+	files map[uint64]int     // how many hang, by file handle
+	after map[uint64]func()  // releases of files
 }
 
 type lateOptions struct {
@@ -43,6 +44,24 @@ type lateOptions struct {
 type reading struct {
 	uid  uint32
 	node uint64
+}
+
+// stuck are calls that hang and only read. Some may never end, though the file system works again: so one more is tried now and then, after
+// pauses that double. If it ends in time, the others do not count any more.
+type stuck struct {
+	hanging, lost int
+	tries         int
+	next          time.Time // of a try
+}
+
+// full says that a call is to be refused unless it is a try.
+func (s *stuck) full() bool { return s != nil && s.hanging-s.lost >= mostPerNode }
+
+// rest begins the pause before the next try.
+func (s *stuck) rest(limit time.Duration) {
+	const mostDoublings = 9 // 43 minutes, with the default limit
+	s.next = time.Now().Add(limit << min(s.tries, mostDoublings))
+	s.tries++
 }
 
 const (
@@ -62,9 +81,9 @@ type use struct {
 type effort int
 
 const (
-	smallRead effort = iota
-	smallChange
-	long // it may rightly take longer than the limit, and is given up only if the file system hangs
+	reads effort = iota // it changes nothing that others could undo or miss
+	changes
+	steps // it changes many things, and each of them is to end within the limit
 )
 
 // timed is a request that is being answered. A nil one waits for as long as it takes.
@@ -74,17 +93,19 @@ type timed struct {
 	uid    uint32
 	nodes  [2]uint64 // 0: none
 	file   uint64
-	reads  bool // it changes nothing
+	how    effort
 
 	// Guarded by late.mu.
-	patient  bool
+	patient  bool // it waits for something else than the file system
+	began    time.Time
 	timer    *time.Timer
+	tries    []*stuck
 	answered bool
 	ended    bool
 }
 
 func newLate(o lateOptions) *late {
-	return &late{lateOptions: o, nodes: map[uint64]int{}, reads: map[reading]int{}, users: map[uint32]int{}, files: map[uint64]int{}, after: map[uint64]func(){}}
+	return &late{lateOptions: o, nodes: map[uint64]int{}, reads: map[reading]*stuck{}, users: map[uint32]int{}, files: map[uint64]int{}, after: map[uint64]func(){}}
 }
 
 // begin is called before a request uses the tree, with its node, or 0. It returns EIO if it is not to.
@@ -92,7 +113,7 @@ func (l *late) begin(h *fuse.InHeader, node uint64, u use) (*timed, fuse.Status)
 	if l.limit == 0 {
 		return nil, fuse.OK
 	}
-	c := &timed{late: l, unique: h.Unique, uid: h.Uid, nodes: [2]uint64{node, u.node}, file: u.file, reads: u.how == smallRead, patient: u.how == long}
+	c := &timed{late: l, unique: h.Unique, uid: h.Uid, nodes: [2]uint64{node, u.node}, file: u.file, how: u.how, began: time.Now()}
 	if l.hanging.Load() > 0 && l.refuses(c) {
 		return nil, fuse.EIO
 	}
@@ -110,17 +131,28 @@ func (l *late) refuses(c *timed) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, node := range c.nodes {
-		if l.nodes[node] > 0 || l.reads[reading{c.uid, node}] >= mostPerNode {
+		if l.nodes[node] > 0 {
 			return true
 		}
+		if s := l.reads[reading{c.uid, node}]; s.full() {
+			if c.how != reads || time.Now().Before(s.next) {
+				return true
+			}
+			c.tries = append(c.tries, s)
+		}
 	}
-	return l.users[c.uid] >= most
+	if l.users[c.uid] >= most {
+		return true
+	}
+	for _, s := range c.tries {
+		s.rest(l.limit)
+	}
+	return false
 }
 
 // expire is called when c has taken as long as the limit.
 func (c *timed) expire() {
 	l := c.late
-	l.health.Doubt()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -130,6 +162,11 @@ func (c *timed) expire() {
 		c.timer.Reset(l.limit)
 		return
 	}
+	if left := l.limit - time.Since(c.began); left > 0 { // a step has ended meanwhile
+		c.timer.Reset(left)
+		return
+	}
+	l.health.Doubt()
 	c.answered = true
 	c.count(+1)
 	for _, node := range c.nodes {
@@ -148,14 +185,30 @@ func (c *timed) count(by int) {
 	for _, node := range c.nodes {
 		switch {
 		case node == 0:
-		case c.reads:
-			add(l.reads, reading{c.uid, node}, by)
+		case c.how == reads:
+			l.countRead(reading{c.uid, node}, by)
 		default:
 			add(l.nodes, node, by)
 		}
 	}
 	if c.file != 0 {
 		add(l.files, c.file, by)
+	}
+}
+
+func (l *late) countRead(k reading, by int) {
+	s := l.reads[k]
+	if s == nil {
+		s = &stuck{}
+		l.reads[k] = s
+	}
+	s.hanging += by
+	s.lost = min(s.lost, s.hanging)
+	switch {
+	case s.hanging == 0:
+		delete(l.reads, k)
+	case by > 0 && s.full():
+		s.rest(l.limit)
 	}
 }
 
@@ -175,6 +228,20 @@ func (c *timed) wait() {
 	c.patient = true
 }
 
+// step is called before each step of a request that has many. An error ends it.
+func (c *timed) step() error {
+	if c == nil {
+		return nil
+	}
+	c.late.mu.Lock()
+	defer c.late.mu.Unlock()
+	if c.answered {
+		return unix.EIO // its client was told so
+	}
+	c.began = time.Now()
+	return nil
+}
+
 // end is called when the request is done, before it is answered. It reports whether it was answered already, so that the
 // client has nothing of what it got. Only the first call does.
 func (c *timed) end() (answered bool) {
@@ -187,6 +254,11 @@ func (c *timed) end() (answered bool) {
 	c.ended = true
 	c.timer.Stop()
 	if !first || !c.answered {
+		if first {
+			for _, s := range c.tries {
+				s.lost = s.hanging
+			}
+		}
 		l.mu.Unlock()
 		return false
 	}

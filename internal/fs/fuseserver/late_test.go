@@ -2,6 +2,7 @@ package fuseserver
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -35,6 +36,12 @@ func newLateWorld(h *health.Store) *lateWorld {
 		answer: func(unique uint64) { w.answered = append(w.answered, unique) },
 		hold:   func(node uint64) { w.held[node]++ }, drop: func(node uint64) { w.held[node]-- }})
 	return w
+}
+
+func (w *lateWorld) numAnswered() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.answered)
 }
 
 // request begins one of user 1000.
@@ -84,7 +91,7 @@ func TestLateRequestsByNode(t *testing.T) {
 			c.end()
 			return !st.Ok()
 		}
-		change, _ := w.request(7, use{how: smallChange})
+		change, _ := w.request(7, use{how: changes})
 		if refused(7, 0) {
 			t.Error("refused before the change is late")
 		}
@@ -120,20 +127,19 @@ func TestLateRequestsByNode(t *testing.T) {
 }
 
 // While the file system is known to hang, a few requests find out whether it is back; what is on another file system goes on.
-// Requests that may take long are given up only now.
+// What waits for room is given up only now.
 func TestLateRequestsWhileHung(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := make(chan struct{})
 		h := health.Watch(health.Options{Dir: "/data", Limit: time.Second, Log: slog.New(slog.DiscardHandler), Look: func() error { <-back; return nil }})
 		w := newLateWorld(h)
-		long, _ := w.request(1, use{how: long})
-		room, _ := w.request(2, use{how: smallChange})
+		room, _ := w.request(2, use{how: changes})
 		room.wait()
 		time.Sleep(lateAfter - 1)
 		if h.Hangs() {
 			t.Fatal("the first look has not begun")
 		}
-		all := []*timed{long, room}
+		all := []*timed{room}
 		for node := uint64(10); ; node++ {
 			c, st := w.request(node, use{})
 			if !st.Ok() {
@@ -161,6 +167,93 @@ func TestLateRequestsWhileHung(t *testing.T) {
 		close(back)
 		h.End()
 		synctest.Wait()
+	})
+}
+
+// Of a request of many steps, each is to end in time. Once it was answered, it does no further ones.
+func TestLateSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLateWorld(nil)
+		c, _ := w.request(7, use{how: steps})
+		for range 10 {
+			time.Sleep(lateAfter - time.Second)
+			if err := c.step(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(lateAfter - 1)
+		synctest.Wait()
+		if w.numAnswered() != 0 {
+			t.Fatal("it was given up though its steps end in time")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if err := c.step(); w.numAnswered() != 1 || err != unix.EIO {
+			t.Errorf("after a step that hung: answered %v, and the next step: %v", w.answered, err)
+		}
+		if !c.end() || len(w.nodes) != 0 {
+			t.Error("it was answered, and is over")
+		}
+	})
+}
+
+// Reads that never end refuse a directory to their user for a while, not for ever: one more is tried, seldom while it
+// hangs, too, and if it ends in time others go on.
+func TestReadsThatNeverEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLateWorld(nil)
+		var all []*timed
+		begin := func() bool {
+			c, st := w.request(8, use{})
+			if st.Ok() {
+				all = append(all, c)
+			}
+			return st.Ok()
+		}
+		ends := func() bool {
+			c, st := w.request(8, use{})
+			c.end()
+			return st.Ok()
+		}
+		for range mostPerNode {
+			begin()
+		}
+		time.Sleep(lateAfter + 1)
+		synctest.Wait()
+		if ends() {
+			t.Fatal("not refused at once")
+		}
+		for end := time.Now().Add(time.Hour); time.Now().Before(end); time.Sleep(time.Second) {
+			begin() // the file system hangs for an hour
+		}
+		synctest.Wait()
+		if n := len(all); n <= mostPerNode || n > mostPerNode+10 {
+			t.Errorf("%d requests were tried within an hour", n-mostPerNode)
+		}
+		for end := time.Now().Add(time.Hour); !ends(); time.Sleep(time.Second) {
+			if time.Now().After(end) {
+				t.Fatal("the file system works again, and the directory is refused for an hour")
+			}
+		}
+		for range 100 {
+			if !ends() {
+				t.Fatal("refused after one has ended in time")
+			}
+		}
+		for range mostPerNode {
+			begin()
+		}
+		time.Sleep(lateAfter + 1)
+		synctest.Wait()
+		if ends() {
+			t.Error("not refused though as many hang again")
+		}
+		for _, c := range all {
+			c.end()
+		}
+		if !ends() || len(w.reads) != 0 {
+			t.Errorf("they have ended, and there are %v", w.reads)
+		}
 	})
 }
 
@@ -229,11 +322,15 @@ func TestLateOnMount(t *testing.T) {
 		eventually("nothing hangs any more", func() bool { return late() == 0 })
 	}
 	var f *os.File
-	eventually("open", func() (is bool) {
-		var err error
-		f, err = os.OpenFile(w.path("b/f"), os.O_RDWR, 0)
-		return err == nil
-	})
+	open := func() {
+		t.Helper()
+		eventually("open", func() bool {
+			var err error
+			f, err = os.OpenFile(w.path("b/f"), os.O_RDWR, 0)
+			return err == nil
+		})
+	}
+	open()
 	defer func() { f.Close() }()
 
 	hang("one", func() error { return unix.Stat(w.path("a/one"), new(unix.Stat_t)) })
@@ -263,5 +360,60 @@ func TestLateOnMount(t *testing.T) {
 	f.Close()
 	ended()
 	reads("b/f", "more")
+
+	// What may be slow ends in time as well when it alone hangs.
+	put := func(name string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(d.Beneath, name), []byte("text"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := func(name string) {
+		t.Helper()
+		if err := unix.Lstat(filepath.Join(d.Beneath, name), new(unix.Stat_t)); err != unix.ENOENT {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	open()
+	hang("fsync", f.Sync)
+	ended()
+	eventually("fsync", func() bool { return f.Sync() == nil })
+	hang("setattr", func() error { return f.Truncate(2) })
+	ended()
+	reads("b/f", "mo")
+	hang("flush", func() error { // the kernel tells of each close of a copy
+		fd, err := unix.Dup(int(f.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return unix.Close(fd)
+	})
+	ended()
+	put("a/old")
+	hang("unlink", func() error { return unix.Unlink(w.path("a/old")) })
+	reads("b/f", "mo")
+	ended()
+	gone("a/old")
+	put("a/from")
+	hang("rename", func() error { return unix.Rename(w.path("a/from"), w.path("b/to")) })
+	wantErrno(t, "stat where a rename is to come", unix.Stat(w.path("b/missing"), new(unix.Stat_t)), unix.EIO)
+	ended()
+	gone("a/from")
+	reads("b/to", "text")
+	// One entry hangs, and what comes after it stays.
+	if err := os.Mkdir(filepath.Join(d.Beneath, "b/d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		put(fmt.Sprint("b/d/", i))
+	}
+	hang("unlink", func() error { return os.Symlink(w.path("b/d"), w.path("3fs-virt/rm-rf/d")) })
+	ended()
+	if left, err := os.ReadDir(filepath.Join(d.Beneath, "b/d")); err != nil || len(left) == 0 {
+		t.Errorf("a removal went on after its client was told that it failed: %v, %v", left, err)
+	}
+	eventually("a second try", func() bool { return os.Symlink(w.path("b/d"), w.path("3fs-virt/rm-rf/d")) == nil })
+	gone("b/d")
+	f.Close()
 	eventually("files are closed", func() bool { return w.m.fs.handles.len() == 0 })
 }

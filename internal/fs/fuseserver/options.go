@@ -61,8 +61,8 @@ type Options struct {
 
 	// Health is the file system under the tree. nil: nobody looks after it.
 	Health *health.Store
-	// Deadline is how long a request may take; then it is answered with EIO. What may rightly take longer ends so only while
-	// the file system under the tree hangs. 0: requests wait.
+	// Deadline is how long a request may take, or each step of a removal of many files; then it is answered with EIO. The wait
+	// for room does not count while the file system under the tree answers. 0: requests wait.
 	Deadline time.Duration
 
 	// Log gets warnings. nil: slog.Default().

@@ -29,9 +29,9 @@ const (
 
 // removal is one recursive removal. It runs with the rights of the caller.
 type removal struct {
-	tree   *Tree
-	caller cred.Caller
-	cancel <-chan struct{}
+	tree    *Tree
+	caller  cred.Caller
+	proceed func() error
 
 	top    *node // the directory to be removed; nil when the kernel does not know it
 	topFD  int
@@ -40,8 +40,11 @@ type removal struct {
 	sample int // how many more directories to check for their owner
 }
 
-func (t *Tree) removal(c cred.Caller, cancel <-chan struct{}) *removal {
-	return &removal{tree: t, caller: c, cancel: cancel, sample: ownerSample}
+func (t *Tree) removal(c cred.Caller, proceed func() error) *removal {
+	if proceed == nil {
+		proceed = func() error { return nil }
+	}
+	return &removal{tree: t, caller: c, proceed: proceed, sample: ownerSample}
 }
 
 // remove removes the entry name of directory dir, whose node is d or nil.
@@ -124,7 +127,7 @@ func (r *removal) allowed(dir int, name string, depth int) error {
 	}
 	var refused error
 	_, err = list.List(0, func(e Dirent) bool {
-		if refused = r.canceled(); refused != nil || e.Type != 0 && e.Type != unix.S_IFDIR {
+		if refused = r.proceed(); refused != nil || e.Type != 0 && e.Type != unix.S_IFDIR {
 			return refused == nil
 		}
 		err := r.allowed(list.fd, e.Name, depth+1)
@@ -165,7 +168,7 @@ func (r *removal) clear(list *Dir, depth int) error {
 
 // entry removes the entry name of an open directory. It may be gone already.
 func (r *removal) entry(in *Dir, name string, depth int) error {
-	if err := r.canceled(); err != nil {
+	if err := r.proceed(); err != nil {
 		return err
 	}
 	isDir, err := r.tree.unlinkOne(in.node, in.fd, name, false)
@@ -217,13 +220,4 @@ func (r *removal) moveUp(in *Dir, name string) error {
 		return err
 	}
 	return unix.ENOTEMPTY
-}
-
-func (r *removal) canceled() error {
-	select {
-	case <-r.cancel:
-		return unix.EINTR
-	default:
-		return nil
-	}
 }

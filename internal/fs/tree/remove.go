@@ -49,14 +49,14 @@ func (t *Tree) nodeOf(fd int) *node {
 }
 
 // RemoveAll removes the entry at rel and everything below it with the rights of c,
-// following no symbolic link. Errors: EINVAL for the root, EPERM when c may not, EINTR
-// when cancel was closed, ENOTEMPTY when other processes keep creating entries, and
+// following no symbolic link. Errors: EINVAL for the root, EPERM when c may not, what proceed
+// (nil: nothing), called before each step, returns, ENOTEMPTY when other processes keep creating entries, and
 // others from the kernel. After one of the last three, part of it may be gone.
 //
 // A directory must belong to c, with all of its owner's rights, and so must those
 // below it; a sample of them is checked before anything is removed. The super-user may
 // remove anything.
-func (t *Tree) RemoveAll(c cred.Caller, rel string, cancel <-chan struct{}) (removed Name, err error) {
+func (t *Tree) RemoveAll(c cred.Caller, rel string, proceed func() error) (removed Name, err error) {
 	dir, name, err := t.splitRel(rel)
 	if err != nil {
 		return Name{}, err
@@ -69,14 +69,14 @@ func (t *Tree) RemoveAll(c cred.Caller, rel string, cancel <-chan struct{}) (rem
 		defer unix.Close(fd)
 		d := t.nodeOf(fd)
 		removed = nameOf(d, name)
-		return t.removal(c, cancel).remove(d, fd, name)
+		return t.removal(c, proceed).remove(d, fd, name)
 	}))
 	return removed, err
 }
 
 // RemoveDir is RemoveAll for a directory that the kernel knows, wherever it is now. It
 // fails with ENOENT if the directory has been removed.
-func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (removed Name, err error) {
+func (t *Tree) RemoveDir(c cred.Caller, id uint64, proceed func() error) (removed Name, err error) {
 	n, err := t.node(id)
 	if err != nil {
 		return Name{}, err
@@ -109,7 +109,7 @@ func (t *Tree) RemoveDir(c cred.Caller, id uint64, cancel <-chan struct{}) (remo
 		if t.identityOf(&st) != n.key {
 			return unix.ENOENT
 		}
-		return t.removal(c, cancel).remove(at.parent, fd, at.name)
+		return t.removal(c, proceed).remove(at.parent, fd, at.name)
 	}))
 	return nameOf(at.parent, at.name), err
 }
@@ -133,7 +133,7 @@ func nameOf(d *node, name string) Name {
 // RemoveEntry removes an entry of directory parent with the rights of c. With recursive
 // it removes everything below, too, as RemoveAll does; without, a directory must be
 // empty.
-func (t *Tree) RemoveEntry(c cred.Caller, parent uint64, name string, recursive bool, cancel <-chan struct{}) error {
+func (t *Tree) RemoveEntry(c cred.Caller, parent uint64, name string, recursive bool, proceed func() error) error {
 	d, err := t.node(parent)
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (t *Tree) RemoveEntry(c cred.Caller, parent uint64, name string, recursive 
 	return t.inDir(d, func(fd int) error {
 		return denied(cred.RunAs(c, func() error {
 			if recursive {
-				return t.removal(c, cancel).remove(d, fd, name)
+				return t.removal(c, proceed).remove(d, fd, name)
 			}
 			_, err := t.unlinkOne(d, fd, name, true)
 			return err

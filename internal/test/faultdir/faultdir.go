@@ -302,11 +302,8 @@ func (f *faulty) Fsync(cancel <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 }
 
 func (f *faulty) Flush(cancel <-chan struct{}, in *fuse.FlushIn) fuse.Status {
-	f.dir.mu.Lock()
-	broken := f.dir.open[in.Fh]
-	f.dir.mu.Unlock()
-	if broken != 0 {
-		return fuse.Status(broken)
+	if st := f.dir.onFile(in.Fh, Call{Op: "flush"}); !st.Ok() {
+		return st
 	}
 	return f.RawFileSystem.Flush(cancel, in)
 }
