@@ -150,7 +150,7 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Admin:     adminWeb,
 		Checksums: c.Checksums == "on",
 		Drain:     c.Drain,
-		Log:       log,
+		Log:       log, Lines: lines,
 	}, func(point string) {
 		lines.Always().Info("serving", "data", c.Data, "mount", point, "source", "hf3fs."+c.Cluster, "pid", os.Getpid())
 	})

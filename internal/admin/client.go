@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/admin/api"
 	"github.com/kv3fs/kv3fs/internal/keeper"
 )
 
@@ -157,6 +158,51 @@ func ask[V any](ctx context.Context, c *Client, name string, request any, fn fun
 			return err
 		}
 	}
+}
+
+// mostShown bounds an answer of the daemon's API.
+const mostShown = 64 << 20
+
+// Show asks the daemon's API for a document, by its path below api.Prefix with its query, and puts it into v.
+func (c *Client) Show(ctx context.Context, path string, v any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://kv3fs"+api.Prefix+path, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := c.http.Do(r)
+	if err == nil {
+		defer answer.Body.Close()
+		err = c.shown(answer, path, v)
+	} else {
+		err = c.failed(errors.Unwrap(err)) // without the URL, which says nothing
+	}
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+func (c *Client) shown(answer *http.Response, path string, v any) error {
+	text, err := io.ReadAll(io.LimitReader(answer.Body, mostShown))
+	if err != nil {
+		return c.failed(err)
+	}
+	if answer.StatusCode == http.StatusOK {
+		if err := api.Decode(text, v); err != nil {
+			return c.failed(err)
+		}
+		return nil
+	}
+	var why api.Failure
+	switch err := api.Decode(text, &why); {
+	case err == nil && why.Cure != "":
+		return fmt.Errorf("the daemon at %s: %s: %s", c.path, why.Error, why.Cure)
+	case err == nil:
+		return fmt.Errorf("the daemon at %s: %s", c.path, why.Error)
+	case answer.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("the daemon at %s knows no %s: it is of another version than this command; restart it with this version", c.path, api.Prefix+path)
+	}
+	return fmt.Errorf("the daemon at %s: %s", c.path, strings.TrimSpace(string(text)))
 }
 
 // failed says that an answer is not whole.

@@ -68,6 +68,10 @@ func NewServer(dir string, about Keeper, why error, log *slog.Logger) *Server {
 	return s
 }
 
+// Handle has the server answer what is asked for below a path by h, which says for how long an answer may stay unread. Call it
+// before Start.
+func (s *Server) Handle(path string, h http.Handler) { s.mux.Handle(path, h) }
+
 // handle answers a call by its name.
 func (s *Server) handle(name string, do do) {
 	s.mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, do) })

@@ -87,15 +87,21 @@ func (r *readiness) roomy(ctx context.Context) error {
 }
 
 // startAdminWeb begins to answer, if that is wanted. The caller closes what it returns, which may be nil.
-func startAdminWeb(a AdminWeb, registry *prometheus.Registry, ready *readiness, version string, log *slog.Logger) (*web.Server, error) {
+func startAdminWeb(a AdminWeb, registry *prometheus.Registry, ready *readiness, shown *view, version string, log *slog.Logger) (*web.Server, error) {
 	if a.Address == "" {
 		return nil, nil
 	}
 	o := a.options()
 	o.Metrics, o.Ready, o.Version, o.Log = registry, ready.checks(), version, log
+	unchanged := ""
+	if a.Token == "" { // every user of this host reaches the address
+		unchanged = "give serve a token with --admin-token-file, or ask at the daemon's unix socket, as kv3fs does"
+	}
+	o.API = shown.handler(unchanged)
 	s, err := web.Start(o)
 	switch {
 	case err == nil:
+		shown.web.Store(s)
 		log.Info("metrics, health and readiness", "address", s.URL())
 		return s, nil
 	case a.Optional && errors.Is(err, web.ErrInUse):

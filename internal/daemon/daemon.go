@@ -14,6 +14,7 @@ import (
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 
+	"github.com/kv3fs/kv3fs/internal/admin/api"
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
@@ -26,6 +27,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/keeper"
+	"github.com/kv3fs/kv3fs/internal/logging"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -47,9 +49,12 @@ type Config struct {
 	Keeping       Keeping
 	Checksums     bool // of what is written through the daemon, see integrity
 	Admin         AdminWeb
+	// Doctor examines this daemon, for those who ask what it finds; nil: nobody does.
+	Doctor func(context.Context) ([]api.Finding, error)
 	// Drain bounds how long a stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
+	Lines *logging.Log // what Log writes to, whose last lines and level are shown; nil: they are not
 
 	health    *health.Store // of the data directory's file system
 	notKept   error         // what operators are told who ask a daemon without a keeper of its own
@@ -130,7 +135,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		return err
 	}
 	var keep *keeping
-	var kept func() (keeper.State, bool)
+	var atWork func() *keeper.Keeper
 	c.notKept = errNotKept
 	if on.shared && !c.Settings.Readonly {
 		shared, err := keepShared(data, me, c.Keeping, c.Log)
@@ -138,7 +143,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 			return err
 		}
 		defer shared.stop()
-		kept = shared.state
+		atWork = shared.keeper
 		if shared != nil {
 			c.notKept = errKeptElsewhere
 		}
@@ -146,8 +151,8 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		return err
 	}
 	defer keep.close()
-	if kept == nil {
-		kept = keep.state
+	if atWork == nil {
+		atWork = keep.keeper
 	}
 	if c.usage == nil {
 		c.usage = keep.usage()
@@ -194,13 +199,16 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Pages.health = c.health
 	space := newDataSpace(data)
 	c.Pages.registry = newRegistry(c.Version)
-	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(kept), newLookupMetrics(looked), newClientMetrics(rings), healthMetric(c.health), space)
+	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(atWork), newLookupMetrics(looked), newClientMetrics(rings), healthMetric(c.health), space)
 	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared}, c.Pages, pageFiles)
 	if err != nil {
 		return err
 	}
 	able := &readiness{health: c.health, space: space, pages: pageService.readiness()}
-	adminWeb, err := startAdminWeb(c.Admin, c.Pages.registry, able, c.Version, c.Log)
+	shown := &view{c: c, me: me, data: data, point: point, shared: on.shared, io: c.IO.String(), rings: rings, looked: looked, keeper: atWork, pages: pageService, ready: able}
+	shown.start()
+	defer shown.close()
+	adminWeb, err := startAdminWeb(c.Admin, c.Pages.registry, able, shown, c.Version, c.Log)
 	if err != nil {
 		return errors.Join(err, pageService.stop())
 	}
@@ -215,10 +223,11 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		c.Log.Warn("passthrough is off: clients cannot map files of the mount with MAP_SHARED (ENODEV), and its reads and writes are slower; rings are not affected", "why", why)
 	} else {
 		c.Log.Info("passthrough is on: the kernel reads, writes and maps the files of the mount itself")
+		shown.through.Store(true)
 	}
 	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
 	defer startChecksums(sums)()
-	err = serve(ctx, c, stop, tree, rings, mnt, pageService, keep, sums, able, st.dir, ready)
+	err = serve(ctx, c, stop, tree, rings, mnt, pageService, keep, sums, able, shown, st.dir, ready)
 	stop.now("its files and checksums")
 	if err == nil { // nobody holds anything of this mount
 		st.noteMounts(held, c.Log)
@@ -230,7 +239,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 // waits for its users to leave and admits no new ones; then the rings, which serve
 // until the mount is removed and answer what is left; the page service last, because
 // engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, able *readiness, stateDir string, ready func(string)) error {
+func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, able *readiness, shown *view, stateDir string, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -250,7 +259,7 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 		_ = tree.Run(trimCtx) // ends with its context
 	}()
 	stopKeeping := keep.start(tree, c.Log)
-	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, c.notKept, c.Log)
+	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, shown.handler(""), c.notKept, c.Log)
 	mountDone := make(chan error, 1)
 	go func() { mountDone <- mnt.Serve() }()
 

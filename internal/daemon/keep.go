@@ -90,14 +90,6 @@ type keepService struct {
 	works atomic.Pointer[keeper.Keeper] // while this host has the lease
 }
 
-// state returns what the keeper knows of itself that is at work, if this host has the lease.
-func (s *keepService) state() (_ keeper.State, keeps bool) {
-	if k := s.works.Load(); k != nil {
-		return k.State(), true
-	}
-	return keeper.State{}, false
-}
-
 func (s *keepService) run(ctx context.Context, d *keptDir) error {
 	for {
 		err := s.serve(ctx, d)
@@ -264,7 +256,7 @@ func (s *keepService) operate(d *keptDir, k *keeper.Keeper) (stop func()) {
 		s.Log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "err", err)
 		return func() {}
 	}
-	return operate(filepath.Join(d.path, kv3fs.KeepDir, own), k, scrubber{}, errNotKept, s.Log)
+	return operate(filepath.Join(d.path, kv3fs.KeepDir, own), k, scrubber{}, nil, errNotKept, s.Log)
 }
 
 // tellTimes says what the last use of a file is taken from, and what clocks say.

@@ -8,7 +8,7 @@ import (
 
 // keeperMetrics exports what a keeper holds and has done.
 type keeperMetrics struct {
-	state   func() (_ keeper.State, keeps bool)
+	keeper  func() *keeper.Keeper // that is at work now; nil: none
 	all     []keeperMetric
 	evicted *prometheus.Desc
 }
@@ -19,9 +19,9 @@ type keeperMetric struct {
 	of   func(keeper.State) float64
 }
 
-func newKeeperMetrics(state func() (keeper.State, bool)) *keeperMetrics {
+func newKeeperMetrics(atWork func() *keeper.Keeper) *keeperMetrics {
 	m := &keeperMetrics{
-		state:   state,
+		keeper:  atWork,
 		evicted: prometheus.NewDesc("kv3fs_keeper_removed_files_total", "Files that the keeper has removed, by reason. room: the limit was near. ttl: they were too old. abandoned: their writers left them incomplete. operator: kv3fs evict.", []string{"reason"}, nil),
 	}
 	gauge := func(name, help string, of func(keeper.State) float64) {
@@ -60,10 +60,11 @@ func (m *keeperMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. Without a keeper, or while another host keeps the directory, there is nothing.
 func (m *keeperMetrics) Collect(out chan<- prometheus.Metric) {
-	s, keeps := m.state()
-	if !keeps {
+	k := m.keeper()
+	if k == nil {
 		return
 	}
+	s := k.State()
 	for _, one := range m.all {
 		out <- prometheus.MustNewConstMetric(one.desc, one.kind, one.of(s))
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/admin"
+	"github.com/kv3fs/kv3fs/internal/admin/api"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/keeper"
 )
@@ -143,12 +145,12 @@ func (k *keeping) endWaiting() {
 	}
 }
 
-// state returns what a keeper knows of itself, if there is one.
-func (k *keeping) state() (_ keeper.State, keeps bool) {
+// keeper returns the keeper, nil if there is none.
+func (k *keeping) keeper() *keeper.Keeper {
 	if k == nil {
-		return keeper.State{}, false
+		return nil
 	}
-	return k.State(), true
+	return k.Keeper
 }
 
 // close ends the keeper, after the tree.
@@ -164,21 +166,24 @@ var errNotKept = errors.New("this daemon keeps no limit, so it neither knows wha
 	"start it with --capacity (--capacity 100% is all that the disk has)")
 
 // operate starts the admin socket of a daemon in this host's state directory, "" if there is none, and
-// returns what ends it. scrubs is what it offers besides the keeper, and none the answer where there is none.
-func (k *keeping) operate(dir string, scrubs admin.Scrubber, none error, log *slog.Logger) (stop func()) {
+// returns what ends it. scrubs and shows are what it offers besides the keeper, and none the answer where there is none.
+func (k *keeping) operate(dir string, scrubs admin.Scrubber, shows http.Handler, none error, log *slog.Logger) (stop func()) {
 	switch {
 	case dir == "":
 		return func() {}
 	case k == nil:
-		return operate(dir, nil, scrubs, none, log) // not a typed nil
+		return operate(dir, nil, scrubs, shows, none, log) // not a typed nil
 	}
-	return operate(dir, k, scrubs, none, log)
+	return operate(dir, k, scrubs, shows, none, log)
 }
 
-// operate starts an admin socket in a directory, and returns what ends it.
-func operate(dir string, about admin.Keeper, scrubs admin.Scrubber, none error, log *slog.Logger) (stop func()) {
+// operate starts an admin socket in a directory, and returns what ends it. shows answers below api.Prefix; nil: nobody does.
+func operate(dir string, about admin.Keeper, scrubs admin.Scrubber, shows http.Handler, none error, log *slog.Logger) (stop func()) {
 	server := admin.NewServer(dir, about, none, log)
 	server.Scrubs(scrubs)
+	if shows != nil {
+		server.Handle(api.Prefix, shows)
+	}
 	if err := server.Start(); err != nil {
 		log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "err", err)
 	}

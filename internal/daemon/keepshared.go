@@ -79,10 +79,10 @@ func (k *sharedKeeping) stop() {
 	}
 }
 
-// state returns what the keeper of this host knows of itself, if that has the lease.
-func (k *sharedKeeping) state() (_ keeper.State, keeps bool) {
+// keeper returns the keeper of this host, if that has the lease; else nil.
+func (k *sharedKeeping) keeper() *keeper.Keeper {
 	if k == nil {
-		return keeper.State{}, false
+		return nil
 	}
-	return k.service.state()
+	return k.service.works.Load()
 }

@@ -29,7 +29,7 @@ func TestMetricsOfSharedKeeping(t *testing.T) {
 	says := func(k *sharedKeeping) bool {
 		t.Helper()
 		r := prometheus.NewPedanticRegistry()
-		r.MustRegister(newKeeperMetrics(k.state))
+		r.MustRegister(newKeeperMetrics(k.keeper))
 		all, err := r.Gather()
 		if err != nil {
 			t.Error(err)

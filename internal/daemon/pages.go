@@ -108,8 +108,7 @@ type pageService struct {
 	cancel    context.CancelFunc
 	yield     func()       // has another host lead, if this one does; may be nil
 	end       func() error // ends what the server answers from
-	ready     func(context.Context) error
-	store     func(context.Context) httpserver.StoreState
+	server    *httpserver.Server
 	lock      *os.File // see lockPages
 	done      chan struct{}
 	err       error // valid once done is closed
@@ -156,7 +155,7 @@ func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles) (
 	if err != nil {
 		return nil, err
 	}
-	s.ready, s.store = d.Ready, d.StoreState
+	s.server = d
 	var run context.Context
 	run, s.cancel = context.WithCancel(context.Background())
 	go func() {
@@ -238,7 +237,7 @@ func (s *pageService) readiness() func(context.Context) error {
 	if s == nil {
 		return nil
 	}
-	return s.ready
+	return s.server.Ready
 }
 
 // stop answers the requests that have arrived and closes the page index. Where another host can lead, it does so first: other

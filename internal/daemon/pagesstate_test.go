@@ -23,11 +23,11 @@ func TestHostsWhileEtcdIsSilent(t *testing.T) {
 	m := newMover(t, true)
 	a := m.start("a", fmt.Sprintf("etcd://%s/kv3fs/silent", members.Endpoints()[0]), false)
 	m.has(a, "K", false)
-	listed := func() bool { return len(a.store(t.Context()).Hosts) == 1 }
+	listed := func() bool { return len(a.server.StoreState(t.Context()).Hosts) == 1 }
 	await(t, "it is listed", listed)
 	members.Stop(0)
 	await(t, "the member is known not to answer", func() bool {
-		is := a.store(t.Context())
+		is := a.server.StoreState(t.Context())
 		return len(is.Members) == 1 && is.Members[0].Error != ""
 	})
 	if !listed() {
@@ -98,13 +98,13 @@ func TestClusterMetrics(t *testing.T) {
 	b := m.start("b", store, false)
 	m.has(b, "K", true)
 	await(t, "b knows who leads", func() bool {
-		is := b.store(t.Context())
+		is := b.server.StoreState(t.Context())
 		return is.LeaderChanges == 0 && is.Leader != nil && is.Leader.ForSeconds > 0 && is.Applied > 0
 	})
 	a.end(t)
 	m.has(b, "K", true)
 	await(t, "b leads, and knows that it was another host", func() bool {
-		is := b.store(t.Context())
+		is := b.server.StoreState(t.Context())
 		return is.Role == cluster.RoleLeading && is.LeaderChanges == 1 && is.Leader != nil && is.Leader.Host == "b"
 	})
 	b.end(t)

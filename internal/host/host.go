@@ -72,6 +72,18 @@ func (h Host) UserAllowOther() bool {
 	return false
 }
 
+// UserNames returns the names of the users in /etc/passwd, by their numbers; other sources of users are not asked.
+func (h Host) UserNames() map[string]string {
+	names := map[string]string{}
+	text, _ := h.read("/etc/passwd")
+	for line := range strings.Lines(text) {
+		if f := strings.Split(line, ":"); len(f) > 2 && names[f[2]] == "" { // the first one counts
+			names[f[2]] = f[0]
+		}
+	}
+	return names
+}
+
 // KnowsUser reports whether /etc/passwd has an entry for a user. Other sources of users are not
 // asked.
 func (h Host) KnowsUser(uid int) bool {

@@ -176,3 +176,19 @@ func (k *Keeper) Groups(dir string) ([]Group, error) {
 	})
 	return groups, nil
 }
+
+// Branch and Share are parts of a Breakdown.
+type (
+	Branch = inventory.Branch
+	Share  = inventory.Share
+)
+
+// Breakdown returns a directory and the largest of those at most depth levels below it, each after its parent, and the largest groups
+// of owner and model there; most of each at most. It looks at no disk. ENOENT: nothing is known of the directory.
+func (k *Keeper) Breakdown(dir string, depth, most int) (branches []Branch, groups []Share, err error) {
+	branches, groups, ok := k.inv.Breakdown(path.Clean(dir), depth, most)
+	if !ok {
+		return nil, nil, fmt.Errorf("%q: %w", dir, unix.ENOENT)
+	}
+	return branches, groups, nil
+}

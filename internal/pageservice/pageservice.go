@@ -110,6 +110,20 @@ type Counters struct {
 	DroppedPages int64 `json:"dropped_pages"`
 }
 
+// Add adds other events.
+func (c *Counters) Add(o Counters) {
+	c.Hits += o.Hits
+	c.Misses += o.Misses
+	c.Reserved += o.Reserved
+	c.Refused += o.Refused
+	c.Confirmed += o.Confirmed
+	c.Ignored += o.Ignored
+	c.Evicted += o.Evicted
+	c.Expired += o.Expired
+	c.Released += o.Released
+	c.DroppedPages += o.DroppedPages
+}
+
 // Entry is a key as List shows it.
 type Entry struct {
 	Key      string        `json:"key"`

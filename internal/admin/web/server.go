@@ -44,6 +44,8 @@ type Options struct {
 	Metrics prometheus.Gatherer
 	// Ready are what /readyz asks.
 	Ready []Check
+	// API answers below /api/v1/; nil: nobody does.
+	API http.Handler
 	// Profiles turns /debug/pprof on.
 	Profiles bool
 	// Version is the daemon's.
@@ -134,6 +136,9 @@ func (s *Server) handler() http.Handler {
 	rest := http.NewServeMux()
 	rest.Handle("GET /metrics", s.scrape)
 	rest.HandleFunc("GET /{$}", s.index)
+	if s.o.API != nil {
+		rest.Handle("/api/", s.o.API) // it says itself what methods there are
+	}
 	if s.o.Profiles {
 		for path, do := range map[string]http.HandlerFunc{"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace} {
 			rest.HandleFunc("GET /debug/pprof/"+path, patiently(do))
@@ -174,6 +179,9 @@ func patiently(do http.HandlerFunc) http.HandlerFunc {
 // index says what there is.
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	text := "kv3fs " + s.o.Version + "\n\n/metrics   what the daemon counts, for Prometheus\n/healthz   whether the process lives\n/readyz    whether it can serve, and why not\n"
+	if s.o.API != nil {
+		text += "/api/v1/   what the daemon knows, as JSON; openapi.yaml there describes it\n"
+	}
 	if s.o.Profiles {
 		text += "/debug/pprof/   profiles of the process\n"
 	}

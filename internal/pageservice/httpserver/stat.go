@@ -42,6 +42,24 @@ func (s *stats) since(ctx context.Context, t time.Time) ([]pageservice.SpaceStat
 	return last, nil
 }
 
+// Spaces returns the state of all spaces of this host's index, which is a second old at most; here is false where another host
+// has the index, or nobody does.
+func (s *Server) Spaces(ctx context.Context) (spaces []pageservice.SpaceState, here bool, err error) {
+	if s.source.Load().Index == nil {
+		return nil, false, nil
+	}
+	spaces, err = s.stats.since(ctx, time.Now().Add(-statAge))
+	return spaces, true, err
+}
+
+// Counted returns the events of all spaces of this host's index, for those who ask often.
+func (s *Server) Counted() pageservice.Counters {
+	if x := s.source.Load().Index; x != nil {
+		return x.Counted()
+	}
+	return pageservice.Counters{}
+}
+
 // statCollector exports the state of all spaces as metrics.
 type statCollector struct {
 	stats  *stats

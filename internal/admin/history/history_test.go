@@ -1,0 +1,115 @@
+package history
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// sample is a counter and a gauge.
+type sample struct{ counted, level float64 }
+
+func series() []Series[sample] {
+	return []Series[sample]{
+		{"rate", "1/s", func(before, now sample, seconds float64) float64 { return (now.counted - before.counted) / seconds }},
+		{"level", "", func(_, now sample, _ float64) float64 { return now.level }},
+	}
+}
+
+func at(now *time.Duration) *History[sample] {
+	return New(Options[sample]{Series: series(), Clock: func() time.Duration { return *now }})
+}
+
+// value returns the value of a series at a distance from the newest one.
+func value(w Window, series, back int) float64 { return w.Values[series][len(w.Times)-1-back] }
+
+// Each step has what was counted in it; a step in which nobody measured is a gap, and so is a time for which the machine
+// was suspended, whose count is in no step.
+func TestGapsAreGaps(t *testing.T) {
+	now := 1000 * time.Second
+	h := at(&now)
+	wall := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	counted := 0.0
+	take := func(d time.Duration, more float64) {
+		now += d
+		counted += more
+		h.note(sample{counted, counted}, now)
+	}
+	take(0, 7) // what was counted before is of no step
+	take(time.Second, 10)
+	take(1100*time.Millisecond, 22) // late
+	take(900*time.Millisecond, 9)   // and in time again
+	w := h.Window(Fine, wall)
+	if n := len(w.Times); n != 600 || len(w.Values[0]) != n || !w.Times[n-1].Equal(wall) || w.Times[1].Sub(w.Times[0]) != time.Second {
+		t.Fatalf("%d times up to %v", len(w.Times), w.Times[n-1])
+	}
+	near := func(v, want float64) bool { return math.Abs(v-want) < 1e-9 }
+	if !near(value(w, 0, 0), 10) || !near(value(w, 0, 1), 20) || !near(value(w, 0, 2), 10) || !math.IsNaN(value(w, 0, 3)) || !near(value(w, 1, 0), 48) {
+		t.Errorf("%v", w.Values[0][590:])
+	}
+	take(time.Hour, 1e9) // suspended
+	take(time.Second, 5)
+	w = h.Window(Fine, wall)
+	if !near(value(w, 0, 0), 5) || !math.IsNaN(value(w, 0, 1)) || !math.IsNaN(value(w, 0, 2)) || !math.IsNaN(value(w, 0, 599)) {
+		t.Errorf("after a suspension: %v", w.Values[0][590:])
+	}
+	now += 3 * time.Second // nobody measures
+	w = h.Window(Fine, wall)
+	if !math.IsNaN(value(w, 0, 0)) || !math.IsNaN(value(w, 0, 2)) || !near(value(w, 0, 3), 5) || !w.Times[599].Equal(wall) {
+		t.Errorf("without a measurement: %v", w.Values[0][590:])
+	}
+}
+
+// A day has a value a minute, each of all that was counted in it, and the oldest goes.
+func TestDay(t *testing.T) {
+	now := time.Duration(0)
+	h := at(&now)
+	for range 25 * 3600 {
+		h.note(sample{counted: 3 * now.Seconds(), level: now.Hours()}, now)
+		now += time.Second
+	}
+	now -= time.Second
+	wall := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	w := h.Window(Coarse, wall)
+	if len(w.Times) != 1440 || w.Times[1].Sub(w.Times[0]) != time.Minute {
+		t.Fatal(len(w.Times))
+	}
+	for i, v := range w.Values[0] {
+		if math.Abs(v-3) > 1e-9 {
+			t.Fatalf("minute %d: %v", i, v)
+		}
+		if end := now - wall.Sub(w.Times[i]); math.Abs(w.Values[1][i]-end.Hours()) > 0.001 {
+			t.Fatalf("minute %d, which ended at %v, has the level of %v hours", i, end, w.Values[1][i])
+		}
+	}
+	if first, last := w.Values[1][0], value(w, 1, 0); math.Abs(last-first-24) > 0.1 || last < 24.9 {
+		t.Errorf("from %v to %v hours", first, last)
+	}
+}
+
+// Run measures, and ends with its context.
+func TestRun(t *testing.T) {
+	var taken atomic.Int64
+	began := time.Now()
+	second := make(chan struct{})
+	h := New(Options[sample]{
+		Series: series(), Clock: func() time.Duration { return time.Since(began) },
+		Take: func(context.Context) sample {
+			if taken.Add(1) == 2 {
+				close(second)
+			}
+			return sample{}
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.Run(ctx)
+	}()
+	<-second
+	cancel()
+	<-ended
+}
