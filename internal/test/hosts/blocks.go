@@ -6,63 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"strconv"
 	"strings"
-	"testing"
-	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore"
 	"github.com/kv3fs/kv3fs/kvstore/keys"
 )
 
-// Blocks is a process on a host that has a block store open.
-type Blocks struct {
-	t   testing.TB
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-// Blocks opens the store Posix in a directory of a host, until End.
-func (h *Hosts) Blocks(host int, dir string) *Blocks {
+// Blocks opens the block store Posix in a directory of a host, until the process ends. Asked "save 1", it stores variant 1 of the block, "delete" removes it,
+// "draft" begins a block that is never finished, and "load" answers "variant 1", "miss", "corrupt", which is a miss, too, or that it has read what nobody has saved.
+func (h *Hosts) Blocks(host int, dir string) *Process {
 	h.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	cmd := exec.Command("../../../scripts/hosts", "exec", strconv.Itoa(host), "env", ringVariable+"=blocks", self, dir)
-	cmd.Env, cmd.Stderr, cmd.WaitDelay = h.env, os.Stderr, 5*time.Second
-	in, err := cmd.StdinPipe()
-	out, bad := cmd.StdoutPipe()
-	if err := errors.Join(err, bad, cmd.Start()); err != nil {
-		h.t.Fatal(err)
-	}
-	b := &Blocks{h.t, cmd, in, bufio.NewReader(out)}
-	h.t.Cleanup(b.End)
-	return b
-}
-
-// Do does one thing: "save 1" stores variant 1 of the block, "delete" removes it, "draft" begins a block that is never finished, and "load" answers "variant 1",
-// "miss", "corrupt", which is a miss, too, or that it has read what nobody has saved.
-func (b *Blocks) Do(what string) string {
-	b.t.Helper()
-	if _, err := fmt.Fprintln(b.in, what); err != nil {
-		b.t.Fatal(what, err)
-	}
-	said, err := b.out.ReadString('\n')
-	if err != nil {
-		b.t.Fatal(what, err)
-	}
-	return strings.TrimSpace(said)
-}
-
-// End ends the process.
-func (b *Blocks) End() {
-	_ = b.in.Close()
-	_ = b.cmd.Wait() // a second time, too
+	return h.begin(host, "blocks", dir)
 }
 
 const (

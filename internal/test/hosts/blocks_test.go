@@ -11,14 +11,14 @@ import (
 func blocks(t *testing.T, h *Hosts) {
 	dir := Mount + "/blocks"
 	h.Must(1, "mkdir "+dir)
-	all := []*Blocks{nil}
+	all := []*Process{nil}
 	for host := 1; host <= 3; host++ {
 		eventually(t, "the directory is there", func() bool { _, err := h.Run(host, "test -d "+dir); return err == nil })
 		all = append(all, h.Blocks(host, dir))
 	}
 	must := func(host int, what string) {
 		t.Helper()
-		if said := all[host].Do(what); said != "ok" {
+		if said := all[host].Ask(what); said != "ok" {
 			t.Fatalf("host %d: %s: %s", host, what, said)
 		}
 	}
@@ -27,7 +27,7 @@ func blocks(t *testing.T, h *Hosts) {
 		t.Helper()
 		for host := 1; host <= 3; host++ {
 			eventually(t, want, func() bool {
-				said := all[host].Do("load")
+				said := all[host].Ask("load")
 				// GlusterFS lets an open of a file that another host has just replaced fail.
 				if said != want && said != "miss" && said != "corrupt" && !strings.HasSuffix(said, "stale file handle") {
 					t.Fatalf("host %d: load: %s, want %s", host, said, want)
@@ -44,7 +44,7 @@ func blocks(t *testing.T, h *Hosts) {
 	must(2, "save 2")
 	for host := 1; host <= 3; host += 2 {
 		for range 5 {
-			if said := all[host].Do("load"); said != "variant 1" && said != "variant 2" && said != "miss" && !strings.HasSuffix(said, "stale file handle") {
+			if said := all[host].Ask("load"); said != "variant 1" && said != "variant 2" && said != "miss" && !strings.HasSuffix(said, "stale file handle") {
 				t.Errorf("host %d: load of what host 2 has saved anew: %s", host, said)
 			}
 		}
@@ -60,7 +60,7 @@ func blocks(t *testing.T, h *Hosts) {
 	for host := 1; host <= 2; host++ {
 		hosts.Go(func() {
 			eventually(t, "the host finds the damage", func() bool {
-				said := all[host].Do("load")
+				said := all[host].Ask("load")
 				if said != "variant 2" && said != "miss" && said != "corrupt" {
 					t.Errorf("host %d: load of a damaged block: %s", host, said)
 				}
@@ -70,17 +70,17 @@ func blocks(t *testing.T, h *Hosts) {
 	}
 	hosts.Wait()
 	eventually(t, "the block can be saved again", func() bool {
-		if said := all[3].Do("save 3"); said != "ok" {
+		if said := all[3].Ask("save 3"); said != "ok" {
 			t.Fatal(said)
 		}
-		return all[3].Do("load") == "variant 3"
+		return all[3].Ask("load") == "variant 3"
 	})
 	// A host that is late to set the damaged one aside may make the record of the good one void: that is a miss, and it is saved again.
 	for host := 1; host <= 2; host++ {
 		eventually(t, "the block that was saved again", func() bool {
-			said := all[host].Do("load")
+			said := all[host].Ask("load")
 			if said == "miss" || said == "corrupt" {
-				all[3].Do("save 3")
+				all[3].Ask("save 3")
 			}
 			return said == "variant 3"
 		})

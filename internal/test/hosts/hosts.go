@@ -154,31 +154,64 @@ func (h *Hosts) ring(stdin io.Reader, host int, what, path string, off int64, n 
 	return h.command(stdin, append(args, more...)...)
 }
 
-// Held is a file that a process on a host has registered with a ring.
-type Held struct {
-	t     testing.TB
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *bufio.Reader
-	bytes int
+// Process is this test binary on a host: it does something for each line that it is sent, and says how that went.
+type Process struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
 }
 
-// Hold registers a file with a ring of a host until End.
-func (h *Hosts) Hold(host int, path string, n int) *Held {
+// begin starts a process until End, for what throughRing knows.
+func (h *Hosts) begin(host int, what string, args ...string) *Process {
 	h.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	cmd := exec.Command("../../../scripts/hosts", "exec", strconv.Itoa(host), "env", ringVariable+"=hold", self, path, "0", strconv.Itoa(n))
+	cmd := exec.Command("../../../scripts/hosts", append([]string{"exec", strconv.Itoa(host), "env", ringVariable + "=" + what, self}, args...)...)
 	cmd.Env, cmd.Stderr, cmd.WaitDelay = h.env, os.Stderr, 5*time.Second
 	in, err := cmd.StdinPipe()
 	out, bad := cmd.StdoutPipe()
 	if err := errors.Join(err, bad, cmd.Start()); err != nil {
 		h.t.Fatal(err)
 	}
-	d := &Held{h.t, cmd, in, bufio.NewReader(out), n}
-	h.t.Cleanup(d.End)
+	p := &Process{h.t, cmd, in, bufio.NewReader(out)}
+	h.t.Cleanup(p.End)
+	return p
+}
+
+// Ask has the process do something.
+func (p *Process) Ask(what string) string {
+	p.t.Helper()
+	if _, err := fmt.Fprintln(p.in, what); err != nil {
+		p.t.Fatal(what, err)
+	}
+	said, err := p.out.ReadString('\n')
+	if err != nil {
+		p.t.Fatal(what, err)
+	}
+	return strings.TrimSpace(said)
+}
+
+// End ends the process.
+func (p *Process) End() {
+	_ = p.in.Close()
+	late := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	defer late.Stop()
+	_ = p.cmd.Wait() // a second time, too
+}
+
+// Held is a file that a process on a host has registered with a ring.
+type Held struct {
+	*Process
+	bytes int
+}
+
+// Hold registers a file with a ring of a host until End.
+func (h *Hosts) Hold(host int, path string, n int) *Held {
+	h.t.Helper()
+	d := &Held{h.begin(host, "hold", path, "0", strconv.Itoa(n)), n}
 	if b, err := d.Read(); err != nil || len(b) != n {
 		h.t.Fatalf("on host %d: hold %s: %d bytes, %v", host, path, len(b), err)
 	}
@@ -202,12 +235,6 @@ func (d *Held) Read() ([]byte, error) {
 	return b, err
 }
 
-// End ends the process.
-func (d *Held) End() {
-	_ = d.in.Close()
-	_ = d.cmd.Wait() // a second time, too
-}
-
 // hold reads through a ring for each line of standard input.
 func hold(ctx context.Context, ring *usrbio.Ring, one usrbio.Request, iov *usrbio.Iov) error {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -229,7 +256,7 @@ func hold(ctx context.Context, ring *usrbio.Ring, one usrbio.Request, iov *usrbi
 	return nil
 }
 
-// Main is a package's TestMain: in a process that RingRead, RingWrite or Watch has started on a host, it does what that wants.
+// Main is a package's TestMain: in a process that a method of Hosts has started on a host, it does what that wants.
 func Main(m *testing.M) int {
 	what := os.Getenv(ringVariable)
 	if what == "" {
@@ -276,8 +303,11 @@ func watch(path string, off int64, n int, begun string) error {
 // throughRing writes standard input to a file, or a part of a file to standard output.
 func throughRing(what string, args []string) (err error) {
 	path := args[0]
-	if what == "blocks" {
+	switch what {
+	case "blocks":
 		return serveBlocks(path)
+	case "engine":
+		return serveEngine(path)
 	}
 	off, err := strconv.ParseInt(args[1], 10, 64)
 	if err != nil {
