@@ -69,6 +69,19 @@ func TestBenchRing(t *testing.T) {
 			}
 		}
 	})
+	t.Run("reads the metrics meanwhile", func(t *testing.T) {
+		stdout, stderr, err := bench(t, "--scratch", t.TempDir(), "--scrape", "--no-fio", "--json")
+		var r ringbench.Report
+		if err != nil || json.Unmarshal([]byte(stdout), &r) != nil || len(r.Cases) == 0 {
+			t.Fatalf("%v: %s%s", err, stdout, stderr)
+		}
+		checkJSON(t, "bench ring", stdout)
+		for _, c := range r.Cases {
+			if c.Scraped == nil || c.Scraped.Median <= 0 || c.ScrapedToRing <= 0 {
+				t.Errorf("%s of %d bytes: scraped %+v, %v", c.Op, c.SizeBytes, c.Scraped, c.ScrapedToRing)
+			}
+		}
+	})
 	t.Run("uses a running daemon", func(t *testing.T) {
 		s := serve(t, bin, t.TempDir())
 		stdout, stderr, err := bench(t, "--data", s.data, "--mount", s.mount, "--no-fio")

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // StartMetered is StartDaemon for a daemon whose metrics are read. It has a page service, at a socket that nobody
@@ -38,24 +40,70 @@ func (d *Daemon) Metric(ctx context.Context, name string) (value float64, err er
 	}()
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/metrics", nil)
+	metrics, err := d.metrics(ctx)
 	if err != nil {
 		return 0, err
+	}
+	defer metrics.Close()
+	for lines := bufio.NewScanner(metrics); ; {
+		if !lines.Scan() {
+			return 0, errors.Join(errors.New("there is none"), lines.Err())
+		}
+		if text, is := strings.CutPrefix(lines.Text(), name+" "); is {
+			return strconv.ParseFloat(text, 64)
+		}
+	}
+}
+
+// metrics asks for all metrics.
+func (d *Daemon) metrics(ctx context.Context) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/metrics", nil)
+	if err != nil {
+		return nil, err
 	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
 	}}}
 	reply, err := client.Do(request)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer reply.Body.Close()
-	for lines := bufio.NewScanner(reply.Body); ; {
-		if !lines.Scan() {
-			return 0, errors.Join(errors.New("there is none"), lines.Err())
+	return reply.Body, nil
+}
+
+// Scraped runs fn while all metrics of a daemon that StartMetered has started are read: at once, and then once a second.
+func (d *Daemon) Scraped(ctx context.Context, fn func() error) error {
+	ctx, stop := context.WithCancel(ctx)
+	scraped := make(chan error, 1)
+	go func() { scraped <- d.scrape(ctx) }()
+	err := fn()
+	stop()
+	if failed := <-scraped; err == nil && failed != nil {
+		err = fmt.Errorf("bench: read the daemon's metrics: %w", failed)
+	}
+	return err
+}
+
+// scrape reads the metrics until ctx ends.
+func (d *Daemon) scrape(ctx context.Context) error {
+	every := time.NewTicker(time.Second)
+	defer every.Stop()
+	for {
+		metrics, err := d.metrics(ctx)
+		if err == nil {
+			_, err = io.Copy(io.Discard, metrics)
+			_ = metrics.Close() // what was to be read has been
 		}
-		if text, is := strings.CutPrefix(lines.Text(), name+" "); is {
-			return strconv.ParseFloat(text, 64)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-every.C:
 		}
 	}
 }

@@ -18,17 +18,21 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	data, mount := o.Data, o.Mount
+	var own *measure.Daemon
 	if data == "" {
 		var flags []string
 		if o.Checksums { // they are what the others are compared with
 			flags = []string{"--checksums", "off"}
 		}
-		d, err := measure.StartDaemon(ctx, o.Binary, o.Scratch, o.IO, flags...)
-		if err != nil {
+		start := measure.StartDaemon
+		if o.Scrape {
+			start = measure.StartMetered
+		}
+		if own, err = start(ctx, o.Binary, o.Scratch, o.IO, flags...); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, d.Stop()) }()
-		data, mount = d.Data, d.Mount
+		defer func() { err = errors.Join(err, own.Stop()) }()
+		data, mount = own.Data, own.Mount
 	}
 	rep := &Report{
 		Data: data, FileSystem: measure.FileSystemName(data), IO: o.IO, Started: o.Data == "",
@@ -43,6 +47,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	b := &bench{o: o, files: f, fio: !o.NoFio, progress: measure.NewProgress(o.Done)}
+	if o.Scrape {
+		b.scraped = own
+	}
 	if o.Checksums {
 		d, err := measure.StartMetered(ctx, o.Binary, o.Scratch, o.IO, "--checksums", "on")
 		if err != nil {
@@ -79,6 +86,8 @@ type bench struct {
 	// summed are the same files of a daemon that keeps checksums; nil: there is none.
 	summed *files
 	keeper *measure.Daemon // of summed
+	// scraped is the daemon whose metrics are read; nil: none.
+	scraped *measure.Daemon
 
 	progress *measure.Progress
 }
@@ -161,6 +170,9 @@ func (b *bench) contenders(ctx context.Context, c testCase) (all []contender, er
 		return all, err
 	}
 	all = append(all, ring) // closed last, because the others use its buffers
+	if b.scraped != nil {
+		all = append(all, scraped{ring, b.scraped})
+	}
 	if b.summed != nil {
 		sums, err := newRingContender(ctx, c, b.summed, nameSums)
 		if err != nil {

@@ -17,11 +17,12 @@ type contender interface {
 
 // Names of contenders.
 const (
-	nameRing  = "ring"
-	nameSums  = "checksums" // rings of a daemon that keeps them
-	nameMount = "mount"
-	namePlain = "plain"
-	nameFio   = "fio"
+	nameRing    = "ring"
+	nameSums    = "checksums" // rings of a daemon that keeps them
+	nameScraped = "scraped"   // rings while the daemon's metrics are read
+	nameMount   = "mount"
+	namePlain   = "plain"
+	nameFio     = "fio"
 )
 
 // sample is the outcome of one run.

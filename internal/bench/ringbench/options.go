@@ -31,6 +31,8 @@ type Options struct {
 	NoFio      bool
 	// Checksums adds the rings of a second daemon, which keeps checksums.
 	Checksums bool
+	// Scrape adds the rings while the metrics of the daemon are read once a second. Only with a daemon that Run starts.
+	Scrape bool
 
 	// Notice gets lines for a person. Done is called after every run.
 	Notice func(line string)
@@ -83,6 +85,8 @@ func (o *Options) fillDefaults() error {
 		return errors.New("bench: give both --data and --mount of a running daemon, or neither to have one started")
 	case o.Data != "" && o.Checksums:
 		return errors.New("bench: --checksums compares two daemons that the benchmark starts: leave out --data and --mount")
+	case o.Data != "" && o.Scrape:
+		return errors.New("bench: --scrape reads the metrics of a daemon that the benchmark starts: leave out --data and --mount")
 	case o.Data == "" && o.Binary == "":
 		return errors.New("bench: no kv3fs to start a daemon from")
 	case !slices.Contains([]string{"auto", "buffered", "direct"}, o.IO):

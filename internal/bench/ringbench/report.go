@@ -42,6 +42,10 @@ type Case struct {
 	// Compared is the part of what it read that was compared with its checksums. Requests smaller than a checksum's range never are.
 	Compared *float64 `json:"ring_checksums_compared,omitempty"`
 
+	// Scraped is of the same rings while the daemon's metrics are read, beside runs in which they are not.
+	Scraped       *measure.Spread `json:"ring_scraped_gbps,omitempty"`
+	ScrapedToRing float64         `json:"ring_scraped_to_ring,omitempty"`
+
 	RingToPlain  float64 `json:"ring_to_plain"`
 	MountToPlain float64 `json:"mount_to_plain"`
 }
@@ -60,6 +64,13 @@ func caseOf(c testCase, rates map[string][]float64) Case {
 		out.Sums = &spread
 		if out.Ring.Median > 0 {
 			out.SumsToRing = spread.Median / out.Ring.Median
+		}
+	}
+	if s := rates[nameScraped]; len(s) > 0 {
+		spread := measure.SpreadOf(s)
+		out.Scraped = &spread
+		if out.Ring.Median > 0 {
+			out.ScrapedToRing = spread.Median / out.Ring.Median
 		}
 	}
 	if out.Plain.Median > 0 {
@@ -84,6 +95,7 @@ const (
 	targetRatioSmall = 0.60 // 4 KiB reads at depth 64, as many plain threads as rings
 	targetSumsDisk   = 0.95
 	targetSumsMemory = 0.85
+	targetScraped    = 0.98
 	targetRingMs     = 0.5
 	targetIovMs      = 5.0
 )
@@ -117,6 +129,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 			if c.Compared != nil {
 				fmt.Fprintf(&b, "%-34s %.2f\n", "  of it compared with checksums", *c.Compared)
 			}
+		}
+		if c.Scraped != nil {
+			scraped := fmt.Sprintf("scraped/ring, %s of %s", c.Op, measure.SizeText(c.SizeBytes))
+			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", scraped, fmt.Sprintf("%.2f (%s GB/s)", c.ScrapedToRing, rateText(*c.Scraped)), targetScraped)
 		}
 		switch {
 		case c.SizeBytes >= 1<<20:

@@ -37,14 +37,15 @@ func TestOptions(t *testing.T) {
 		t.Errorf("%d threads", n)
 	}
 	for want, o := range map[string]Options{
-		"both --data and --mount":  {Mount: "/x"},
-		"no kv3fs to start":        {},
-		"auto, buffered or direct": {Binary: "x", IO: "mmap"},
-		"multiples of 4 KiB":       {Binary: "x", SizesBytes: []int64{100}},
-		"--file-bytes 128 MiB":     {Binary: "x", FileBytes: 64 << 20},
-		"choose 1 to 256":          {Binary: "x", Rings: -1},
-		"choose 1 to 4096":         {Binary: "x", Depth: -1},
-		"at least one":             {Binary: "x", Runs: -1},
+		"both --data and --mount":   {Mount: "/x"},
+		"no kv3fs to start":         {},
+		"that the benchmark starts": {Data: "/x", Mount: "/x", Scrape: true},
+		"auto, buffered or direct":  {Binary: "x", IO: "mmap"},
+		"multiples of 4 KiB":        {Binary: "x", SizesBytes: []int64{100}},
+		"--file-bytes 128 MiB":      {Binary: "x", FileBytes: 64 << 20},
+		"choose 1 to 256":           {Binary: "x", Rings: -1},
+		"choose 1 to 4096":          {Binary: "x", Depth: -1},
+		"at least one":              {Binary: "x", Runs: -1},
 	} {
 		if err := o.fillDefaults(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
