@@ -45,6 +45,7 @@ func reports() map[string]reflect.Type {
 		"stat":              reflect.TypeFor[statReport](),
 		"du":                reflect.TypeFor[duReport](),
 		"ls":                reflect.TypeFor[lsReport](),
+		"reload":            reflect.TypeFor[reloadReport](),
 		"scrub":             reflect.TypeFor[scrubReport](),
 		"evict":             reflect.TypeFor[evictReport](),
 		"pin":               reflect.TypeFor[pinsReport](),

@@ -82,7 +82,7 @@ func (c *keepCmd) Run(ctx serverContext, out io.Writer, tell *teller) error {
 		Dir: string(c.Dir), MustBeMount: c.MustBeMount, Identity: string(c.Identity),
 		Keeping: daemon.Keeping{Capacity: c.Capacity.Limit, HighPercent: c.HighWatermark, LowPercent: c.LowWatermark, Grace: c.Grace},
 		Lease:   c.Lease, RefreshEvery: c.ScanEvery, RescanEvery: c.RescanEvery, LooksPerSecond: c.ScanRate,
-		Log: lines.Logger(),
+		Log: lines.Logger(), Audit: lines.Audit(),
 	}
 	if c.DryRun || c.Once {
 		return c.pass(ctx, config, out)

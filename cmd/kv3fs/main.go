@@ -72,6 +72,7 @@ type cli struct {
 	Doctor       doctorCmd       `cmd:"" help:"Find out why kv3fs fails or is slow on this host, and how to fix it."`
 	Plan         planCmd         `cmd:"" help:"Calculate when loading KV cache is faster than recomputing it, and the time to the first token."`
 	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready-to-use configuration for an inference engine."`
+	Reload       reloadCmd       `cmd:"" help:"Have a daemon read its configuration file again, and change what may change while it serves."`
 	Version      versionCmd      `cmd:"" help:"Print this build's version, commit and protocols."`
 	Completion   completionCmd   `cmd:"" help:"Print what a shell must read to complete kv3fs commands."`
 	Help         helpCmd         `cmd:"" help:"Show help for a command."`
@@ -96,7 +97,7 @@ type serverContext struct {
 // those that use it. Some time after a signal, run returns without waiting for them,
 // because the process is about to exit.
 func run(args []string, stdout, stderr io.Writer) int {
-	tell := &teller{stderr: stderr}
+	tell := newTeller(stderr)
 	ctx, stop := untilSignalled(tell)
 	defer stop()
 	var limit atomic.Int64 // grows when the command takes the context
@@ -268,7 +269,8 @@ func (c *helpCmd) trace(kctx *kong.Context) (*kong.Context, error) {
 // untilSignalled returns a context that the first SIGINT, SIGTERM or SIGHUP cancels, for
 // an orderly stop. A second signal, more than sameSignal later, ends the process at once;
 // the next daemon removes what it leaves behind. stop ends the goroutine that watches
-// for signals. A SIGHUP that is ignored, as under nohup, stays so.
+// for signals. A SIGHUP that is ignored, as under nohup, stays so; one that a server takes
+// for a request to reload stops nothing.
 func untilSignalled(tell *teller) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
@@ -282,7 +284,10 @@ func untilSignalled(tell *teller) (ctx context.Context, stop func()) {
 		var first time.Time
 		for {
 			select {
-			case <-signals:
+			case s := <-signals:
+				if s == syscall.SIGHUP && tell.hangups.take() {
+					continue
+				}
 			case <-done:
 				return
 			}

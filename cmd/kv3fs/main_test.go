@@ -43,7 +43,7 @@ func TestInterruptStuck(t *testing.T) {
 
 // timeout(1) signals the process and then its group; both count as one request to stop.
 func TestOneStopInTwoSignals(t *testing.T) {
-	ctx, stop := untilSignalled(&teller{stderr: io.Discard})
+	ctx, stop := untilSignalled(newTeller(io.Discard))
 	defer stop()
 	for range 5 {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {

@@ -41,8 +41,17 @@ func (r *running) said() string {
 // runUntil starts kv3fs and waits until its log contains a text, or it ends.
 func runUntil(t *testing.T, bin, says string, args ...string) *running {
 	t.Helper()
+	return runAs(t, nil, nil, bin, says, args...)
+}
+
+// runAs is runUntil for a process with attributes and a standard input.
+func runAs(t *testing.T, as *syscall.SysProcAttr, input *os.File, bin, says string, args ...string) *running {
+	t.Helper()
 	r := &running{cmd: exec.Command(bin, args...), exited: make(chan struct{})}
-	r.cmd.Stderr = r
+	r.cmd.Stderr, r.cmd.SysProcAttr = r, as
+	if input != nil {
+		r.cmd.Stdin = input
+	}
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ type serveCmd struct {
 	Passthrough string        `default:"auto" enum:"auto,off" help:"auto: the kernel itself reads, writes and maps the mount's files where it can (Linux 6.9 or later, root). off: it never does, and MAP_SHARED is refused (ENODEV)."`
 	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; the names rm-rf and mv: in 3fs-virt accept it too."`
 	Readonly    bool          `help:"Refuse every change with EROFS. The data directory need not be writable; if it is not, there is no page service, and nothing keeps a second daemon from serving it."`
-	Drain       time.Duration `default:"10s" range:"0s..24h" help:"How long to wait after SIGTERM, SIGINT or SIGHUP for clients to leave the mount, before they are cut off. A second signal ends the daemon at once; the next daemon replaces the dead mount."`
+	Drain       time.Duration `default:"10s" range:"0s..24h" help:"How long to wait after SIGTERM or SIGINT for clients to leave the mount, before they are cut off. A second signal ends the daemon at once; the next daemon replaces the dead mount."`
 
 	AttrTimeout     cacheTime     `default:"auto" range:"auto..8760h" placeholder:"TIME" help:"How long the kernel may cache attributes; auto: 30s, or 1s where --shared is in effect. Changes through this mount and its rings are visible at once in any case; lower it if other programs change the data directory."`
 	EntryTimeout    cacheTime     `default:"auto" range:"auto..8760h" placeholder:"TIME" help:"How long the kernel may cache names; auto: 30s, or 1s where --shared is in effect."`
@@ -151,6 +151,8 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Checksums: c.Checksums == "on",
 		Drain:     c.Drain,
 		Log:       log, Lines: lines,
+		Reload:  newRereader(values, kctx.Selected(), lines, adminWeb.Token).serve,
+		Hangups: tell.hangups.follow(),
 	}, func(point string) {
 		lines.Always().Info("serving", "data", c.Data, "mount", point, "source", "hf3fs."+c.Cluster, "pid", os.Getpid())
 	})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,10 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-// SIGHUP stops a daemon in order, as SIGTERM does, unless it was started under nohup.
+// Where a daemon has a terminal, SIGHUP says that it is gone, and stops the daemon in order. Where it has none, SIGHUP has it read its configuration again.
+// Under nohup it is ignored.
 func TestHangup(t *testing.T) {
 	skipWithoutFUSE(t)
 	// These tests may run under nohup. A signal with a handler is none that a child ignores.
@@ -23,19 +27,23 @@ func TestHangup(t *testing.T) {
 	signal.Notify(caughtHere, syscall.SIGHUP)
 	defer signal.Stop(caughtHere)
 	bin := binary(t)
-	d := daemontest.ServeWith(t, daemontest.Options{Binary: bin})
-	if err := d.Signal(syscall.SIGHUP); err != nil {
+
+	master, terminal := openTerminal(t)
+	mount := filepath.Join(t.TempDir(), "mnt")
+	t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
+	d := runAs(t, &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}, terminal, bin, "msg=serving ", "serve", "--data", t.TempDir(), "--mount", mount, "--drain", "1s", "--pages-listen", "off", "--admin-listen", "off")
+	if err := errors.Join(terminal.Close(), master.Close()); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case <-d.Ended():
+	case <-d.exited:
 	case <-time.After(time.Minute):
-		t.Fatalf("it does not stop:\n%s", d.Log())
+		t.Fatalf("it does not stop:\n%s", d.said())
 	}
-	if err := d.Err(); err != nil {
-		t.Errorf("%v\n%s", err, d.Log())
+	if d.err != nil {
+		t.Errorf("%v\n%s", d.err, d.said())
 	}
-	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), " "+d.Mount+" ") {
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), " "+mount+" ") {
 		t.Errorf("the mount is left behind: %v", err)
 	}
 
@@ -44,8 +52,8 @@ func TestHangup(t *testing.T) {
 	if err := os.WriteFile(nohup, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	d = daemontest.ServeWith(t, daemontest.Options{Binary: nohup})
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.PID()))
+	ignores := daemontest.ServeWith(t, daemontest.Options{Binary: nohup})
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", ignores.PID()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,6 +66,26 @@ func TestHangup(t *testing.T) {
 	if caught&(1<<(syscall.SIGHUP-1)) != 0 {
 		t.Error("under nohup, the daemon waits for SIGHUP")
 	}
+}
+
+// openTerminal returns both ends of a pseudo-terminal.
+func openTerminal(t *testing.T) (master, terminal *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	number, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		terminal, err = os.OpenFile(fmt.Sprint("/dev/pts/", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, terminal
 }
 
 // One interrupt ends a replay whose daemon is stopped, although it hangs in a lookup.

@@ -10,12 +10,15 @@ import (
 	"github.com/kv3fs/kv3fs/internal/logging"
 )
 
-// teller says why a command ends: in a line of its own on standard error, or in the log of a server, which all of its lines
-// are in.
+// teller is between a command and whoever has started it. It says why a command ends: in a line of its own on standard error, or in the log
+// of a server, which all of its lines are in.
 type teller struct {
-	stderr io.Writer
-	log    atomic.Pointer[slog.Logger] // nil: there is no log yet
+	stderr  io.Writer
+	log     atomic.Pointer[slog.Logger] // nil: there is no log yet
+	hangups *hangups
 }
+
+func newTeller(stderr io.Writer) *teller { return &teller{stderr: stderr, hangups: newHangups()} }
 
 // fails says what has failed. msg is for the log.
 func (t *teller) fails(msg string, err error) {

@@ -56,6 +56,8 @@ func (s *Server) Scrubs(by Scrubber) {
 		default:
 			return fmt.Errorf("%d scrubs run already, which are all that the daemon does at once; wait for one to end, or end it", mostScrubs)
 		}
+		who, _ := CallerOf(ctx)
+		s.audit([]any{"call", "scrub", "path", r.Path, "rate", r.Rate}, who, nil) // now, since it may take a day
 		return by.Scrub(ctx, r.Path, r.Rate, func(v Scrubbed) error { return send(v) })
 	}))
 }

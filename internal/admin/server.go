@@ -38,6 +38,8 @@ const (
 type Server struct {
 	// StallTime is how long a client may leave an answer unread; 0: half a minute. Set it before Start.
 	StallTime time.Duration
+	// Audit gets who has changed what; it is not nil. Set it before Start.
+	Audit *slog.Logger
 
 	dir    string
 	socket os.FileInfo // as it was made; nil before Start
@@ -52,7 +54,7 @@ type Server struct {
 // NewServer returns a server that will have its socket in a directory, which must be the
 // caller's alone. about is what it answers for; nil: the calls end with the error why.
 func NewServer(dir string, about Keeper, why error, log *slog.Logger) *Server {
-	s := &Server{dir: dir, log: log, calls: make(chan struct{}, mostCalls)}
+	s := &Server{dir: dir, log: log, Audit: discard(), calls: make(chan struct{}, mostCalls)}
 	s.mux = http.NewServeMux()
 	for name, do := range callsOf(about) {
 		if about == nil {
@@ -63,7 +65,7 @@ func NewServer(dir string, about Keeper, why error, log *slog.Logger) *Server {
 	s.http = &http.Server{
 		Handler: s.mux, ReadHeaderTimeout: headTime, ReadTimeout: headTime, IdleTimeout: idleTime, MaxHeaderBytes: lineBytes,
 		ErrorLog:  slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		ConnState: s.state,
+		ConnState: s.state, ConnContext: withCaller,
 	}
 	return s
 }
@@ -74,6 +76,7 @@ func (s *Server) Handle(path string, h http.Handler) { s.mux.Handle(path, h) }
 
 // handle answers a call by its name.
 func (s *Server) handle(name string, do do) {
+	do = s.audited(name, do)
 	s.mux.HandleFunc("POST /v1/"+name, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, do) })
 }
 
@@ -134,16 +137,17 @@ func (g *guarded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if uid, err := peerOf(c); err != nil || uid != 0 && uid != uint32(os.Geteuid()) {
+		who, err := peerOf(c)
+		if err != nil || who.UID != 0 && who.UID != uint32(os.Geteuid()) {
 			if more, now := g.server.pace.Log("refused"); now {
-				g.server.log.Warn("refused a user at the admin socket, which is for root and the daemon's own user", "uid", uid, "more", more)
+				g.server.log.Warn("refused a user at the admin socket, which is for root and the daemon's own user", "uid", who.UID, "pid", who.PID, "more", more)
 			}
 			_ = c.Close() // nothing was said on it
 			continue
 		}
 		select {
 		case g.room <- struct{}{}:
-			return &counted{Conn: c, free: sync.OnceFunc(func() { <-g.room })}, nil
+			return &counted{Conn: c, from: who, free: sync.OnceFunc(func() { <-g.room })}, nil
 		default:
 			_ = c.Close() // the client says that it was cut off
 		}
@@ -153,6 +157,7 @@ func (g *guarded) Accept() (net.Conn, error) {
 // counted is a connection that takes room.
 type counted struct {
 	net.Conn
+	from Caller
 	free func()
 }
 

@@ -56,18 +56,18 @@ func listen(dir string) (l *net.UnixListener, err error) {
 	return l, nil
 }
 
-// peerOf returns the user at the other end of a connection.
-func peerOf(c *net.UnixConn) (uid uint32, err error) {
+// peerOf returns who is at the other end of a connection.
+func peerOf(c *net.UnixConn) (who Caller, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, err
+		return who, err
 	}
 	var failed error
 	err = raw.Control(func(fd uintptr) {
 		var peer *unix.Ucred
 		if peer, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); failed == nil {
-			uid = peer.Uid
+			who = Caller{peer.Uid, peer.Pid}
 		}
 	})
-	return uid, errors.Join(err, failed)
+	return who, errors.Join(err, failed)
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
@@ -54,7 +55,10 @@ type Config struct {
 	// Drain bounds how long a stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
-	Lines *logging.Log // what Log writes to, whose last lines and level are shown; nil: they are not
+	Lines *logging.Log // what Log writes to, whose last lines and level are shown, and which says what operators do; nil: they are not
+	// Reload reads the configuration again, for operators and for each of Hangups.
+	Reload  func() (Reload, error)
+	Hangups <-chan struct{}
 
 	health    *health.Store // of the data directory's file system
 	notKept   error         // what operators are told who ask a daemon without a keeper of its own
@@ -227,7 +231,8 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
 	defer startChecksums(sums)()
-	err = serve(ctx, c, stop, tree, rings, mnt, pageService, keep, sums, able, shown, st.dir, ready)
+	again := &reloader{read: c.Reload, data: data, keep: keep, web: adminWeb, audit: c.audit()}
+	err = serve(ctx, c, stop, tree, rings, mnt, pageService, keep, sums, able, shown, again, st.dir, ready)
 	stop.now("its files and checksums")
 	if err == nil { // nobody holds anything of this mount
 		st.noteMounts(held, c.Log)
@@ -239,7 +244,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 // waits for its users to leave and admits no new ones; then the rings, which serve
 // until the mount is removed and answer what is left; the page service last, because
 // engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, able *readiness, shown *view, stateDir string, ready func(string)) error {
+func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, able *readiness, shown *view, again *reloader, stateDir string, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -259,7 +264,12 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 		_ = tree.Run(trimCtx) // ends with its context
 	}()
 	stopKeeping := keep.start(tree, c.Log)
-	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, shown.handler(""), c.notKept, c.Log)
+	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, shown.handler(""), again, c.notKept, c.Log)
+	var following sync.WaitGroup
+	defer following.Wait()
+	followCtx, stopFollowing := context.WithCancel(context.Background())
+	defer stopFollowing()
+	following.Go(func() { again.follow(followCtx, c.Hangups) })
 	mountDone := make(chan error, 1)
 	go func() { mountDone <- mnt.Serve() }()
 
@@ -280,6 +290,9 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 	}
 	able.serving.Store(false)
 	stop.begin()
+	stop.now("a reload")
+	again.stop()
+	stopFollowing()
 	stop.now("the mount")
 	watchdog.stop()
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)

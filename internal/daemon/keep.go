@@ -32,7 +32,8 @@ type KeepConfig struct {
 	RescanEvery    time.Duration // in what time to look at everything
 	LooksPerSecond int
 
-	Log *slog.Logger
+	Log   *slog.Logger
+	Audit *slog.Logger // gets what operators do; nil: nobody does
 }
 
 const (
@@ -52,6 +53,9 @@ const (
 // Keep keeps a directory within its capacity until ctx ends, as long as it is the one of all its keepers
 // whose turn it is. It calls ready once, when it knows whether it is.
 func Keep(ctx context.Context, c KeepConfig, ready func(dir string, keeps bool)) error {
+	if c.Audit == nil {
+		c.Audit = slog.New(slog.DiscardHandler)
+	}
 	me, err := thisHost(host.Local(), c.Identity)
 	if err != nil {
 		return err
@@ -256,7 +260,7 @@ func (s *keepService) operate(d *keptDir, k *keeper.Keeper) (stop func()) {
 		s.Log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "err", err)
 		return func() {}
 	}
-	return operate(filepath.Join(d.path, kv3fs.KeepDir, own), k, scrubber{}, nil, errNotKept, s.Log)
+	return operate(filepath.Join(d.path, kv3fs.KeepDir, own), k, scrubber{}, nil, &reloader{audit: s.Audit}, errNotKept, s.Log)
 }
 
 // tellTimes says what the last use of a file is taken from, and what clocks say.

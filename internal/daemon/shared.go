@@ -58,7 +58,7 @@ func dataStore(h host.Host, data string, want Sharing, mode blockio.Mode, log *s
 // serveOn decides how to serve a directory of a file system that is mounted.
 func serveOn(fs host.FileSystem, m host.Mount, want Sharing, mode blockio.Mode, log *slog.Logger) store {
 	s := store{fs: fs}
-	attrs := []any{"file system", s.fs.Name, "source", m.Source}
+	attrs := []any{"file_system", s.fs.Name, "source", m.Source}
 	switch {
 	case want == SharingOff && s.fs.Reach != host.OneHost:
 		log.Warn("the data directory is served as this host's alone (--shared off): what other hosts change may be seen late or never", attrs...)

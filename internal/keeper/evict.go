@@ -72,7 +72,7 @@ func (k *Keeper) makeRoom(ctx context.Context) (next time.Duration) {
 		if limit == inventory.Unlimited {
 			continue
 		}
-		high, low := part(limit, k.HighPercent), part(limit, k.LowPercent)
+		high, low := part(limit, k.limits().HighPercent), part(limit, k.limits().LowPercent)
 		if d.Believed() > 0 {
 			// Most of it may be gone. Until the scan has seen it, only what is needed goes.
 			high, low = math.MaxInt64, math.MaxInt64
@@ -382,8 +382,8 @@ func (k *Keeper) graceOf(f *classify.File) time.Duration {
 	switch {
 	case f.Temp && k.TempGrace != 0:
 		grace = k.TempGrace
-	case !f.Temp && k.Grace != 0:
-		grace = k.Grace
+	case !f.Temp && k.limits().Grace != 0:
+		grace = k.limits().Grace
 	}
 	return grace + k.Silent.behind()
 }

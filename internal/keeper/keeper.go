@@ -116,7 +116,10 @@ type Stats struct {
 // methods may be called concurrently, do not call back into the tree but for
 // Options.Unlink, and but for Reserve return at once.
 type Keeper struct {
-	Options
+	Options   // as they were given to New; see limits
+	now       atomic.Pointer[Limits]
+	relimited chan struct{} // Run is to look at the limits
+
 	inv     *inventory.Inventory
 	learner *learner
 	wall    *wallClock
@@ -166,6 +169,8 @@ func New(opts Options) (*Keeper, error) {
 		Options: opts, inv: inv, learner: learner, wall: wall, watched: newWatched(monotonic, 2*max(opts.Rescan, time.Hour)), kick: make(chan struct{}, 1),
 		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool), every: tick, retry: retryScan, busyPatience: busyPatience,
 	}
+	k.now.Store(&Limits{opts.Capacity, opts.HighPercent, opts.LowPercent, opts.Grace})
+	k.relimited = make(chan struct{}, 1)
 	if err := k.begin(); err != nil {
 		return nil, errors.Join(err, inv.Close())
 	}
@@ -303,6 +308,8 @@ func (k *Keeper) keep(ctx context.Context) {
 		case <-ticker.C:
 			k.look()
 			ticker.Reset(k.every)
+		case <-k.relimited:
+			k.look()
 		}
 		if next := k.makeRoom(ctx); next > 0 {
 			later.Reset(next)
@@ -347,7 +354,8 @@ const reserveBytes = 64 << 20
 // setCapacity makes the root's limit what the capacity says, or less where the file system
 // has less: others use it, too.
 func (k *Keeper) setCapacity() error {
-	if k.Capacity.None() {
+	limits := k.limits()
+	if limits.Capacity.None() {
 		return nil
 	}
 	var st unix.Statfs_t
@@ -355,7 +363,7 @@ func (k *Keeper) setCapacity() error {
 		return fmt.Errorf("statfs %s: %w", k.Dir, err)
 	}
 	total := clampMul(st.Blocks, st.Bsize)
-	limit := k.Capacity.of(total)
+	limit := limits.Capacity.of(total)
 	root := k.inv.Root()
 	free := clampMul(st.Bavail, st.Bsize) - min(reserveBytes, total/100)
 	if k.every = tick; free < plentyBytes {
@@ -365,7 +373,7 @@ func (k *Keeper) setCapacity() error {
 		limit = there
 	}
 	root.SetLimit(max(limit, 1))
-	k.learner.tuner.SetCapacity(int64(float64(root.Limit()) * k.filled()))
+	k.learner.tuner.SetCapacity(int64(float64(root.Limit()) * limits.filled()))
 	return nil
 }
 

@@ -760,3 +760,33 @@ func TestReap(t *testing.T) {
 		t.Errorf("left are %q", got)
 	}
 }
+
+// Limits may change while a keeper works: a smaller capacity is kept to, one that makes no sense changes nothing.
+func TestSetLimits(t *testing.T) {
+	opts := options(t.TempDir())
+	for n := range 30 {
+		put(t, opts.Dir, entry(n), 100<<10)
+	}
+	opts.Capacity = Limit{Bytes: 8 * mib}
+	w := start(t, opts)
+	for _, bad := range []Limits{
+		{Capacity: Limit{}}, {Capacity: Limit{Bytes: 1}}, {Capacity: Limit{Bytes: 4 * mib}, HighPercent: 50, LowPercent: 60}, {Capacity: Limit{Bytes: 4 * mib}, Grace: -1},
+	} {
+		if err := w.SetLimits(bad); err == nil {
+			t.Errorf("%+v: no error", bad)
+		}
+	}
+	if s := w.State(); s.LimitBytes != 8*mib || s.HighPercent != 95 || s.LowPercent != 90 || s.EvictedFiles != 0 {
+		t.Fatalf("after errors: %+v", s)
+	}
+	var all sync.WaitGroup
+	for _, high := range []float64{60, 70, 80} {
+		all.Go(func() {
+			if err := w.SetLimits(Limits{Capacity: Limit{Bytes: 2 * mib}, HighPercent: high, LowPercent: 50, Grace: time.Nanosecond}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	eventually(t, "the new limit", func() bool { return w.State().LimitBytes == 2*mib && w.inv.Root().Bytes() <= part(2*mib, 50) })
+}

@@ -44,9 +44,6 @@ func (l *learner) Left(key uint64, uses int) { l.ghosts.Leave(key, uses) }
 
 func (l *learner) Back(key uint64) (uses int) { return l.ghosts.Return(key) }
 
-// filled is the part of a limit that is used on average, once it has been reached.
-func (o *Options) filled() float64 { return (o.HighPercent + o.LowPercent) / 2 / 100 }
-
 // Curve says which part of the uses an LRU cache would have served, at an eighth of the
 // capacity, at eight times it, and at half octaves between: the seventh of the 13 points is the
 // capacity, or what the directory takes where there is none. It is nil before the first use.
@@ -68,7 +65,7 @@ func (k *Keeper) Curve() []curve.Point {
 		size := float64(capacity) * math.Exp2(float64(i)/perOctave)
 		points = append(points, curve.Point{
 			CapacityBytes: int64(min(size, math.MaxInt64/2)),
-			HitRatio:      k.learner.curve.HitRatio(int64(min(size*k.filled(), math.MaxInt64/2))),
+			HitRatio:      k.learner.curve.HitRatio(int64(min(size*k.limits().filled(), math.MaxInt64/2))),
 		})
 	}
 	return points

@@ -41,7 +41,7 @@ func newEngine(t testing.TB, blocks int) *engine {
 	e := &engine{t: t, began: time.Now().Add(-24 * time.Hour), held: map[uint64]FileKey{}, blocks: map[FileKey]uint64{}, last: map[uint64]time.Duration{}}
 	opts := options(t.TempDir())
 	must(t, opts.fill())
-	opts.Capacity.Bytes = int64(float64(blocks) / opts.filled() * blockBytes)
+	opts.Capacity.Bytes = int64(float64(blocks) / (&Limits{HighPercent: opts.HighPercent, LowPercent: opts.LowPercent}).filled() * blockBytes)
 	opts.elapsed = func() time.Duration { return e.now }
 	opts.Unlink = func(dir, name string, want Victim) error {
 		delete(e.held, e.blocks[want.Key])

@@ -51,14 +51,14 @@ func (k *Keeper) State() State {
 	k.rulesMu.Lock()
 	quotas, ttls, pins := len(k.rules.quotas), len(k.rules.ttls), len(k.rules.pins)
 	k.rulesMu.Unlock()
-	used := root.Bytes()
+	used, limits := root.Bytes(), k.limits()
 	return State{
-		Dir: k.Dir, Capacity: k.Capacity.String(), LimitBytes: limitOf(root), HighPercent: k.HighPercent, LowPercent: k.LowPercent,
+		Dir: k.Dir, Capacity: limits.Capacity.String(), LimitBytes: limitOf(root), HighPercent: limits.HighPercent, LowPercent: limits.LowPercent,
 		UsedBytes: used, ReservedBytes: max(root.Claimed()-used, 0), Files: root.Files(), Directories: int64(k.inv.Directories()),
 		Scanned: k.inv.Scanned(), UnreadableFiles: stats.Unread, WaitingWriters: k.waiting.Load(), Quotas: quotas, TTLs: ttls, Pins: pins,
 		EvictedFiles: stats.Evicted, EvictedBytes: stats.EvictedBytes, ExpiredFiles: stats.Expired, ReapedFiles: stats.Reaped,
 		RequestedFiles: k.requested.Load(), KeptFiles: stats.Kept, WaitedWrites: stats.Waited, RefusedWrites: stats.Refused,
-		EvictsUnknown: k.EvictUnknown, UseBonusSeconds: k.bonus().Seconds(), GraceSeconds: k.Grace.Seconds(),
+		EvictsUnknown: k.EvictUnknown, UseBonusSeconds: k.bonus().Seconds(), GraceSeconds: limits.Grace.Seconds(),
 		RunsSinceSeconds: int64(k.inv.Elapsed() / time.Second),
 	}
 }

@@ -254,7 +254,7 @@ func (k *Keeper) queued(d *inventory.Directory) bool {
 
 // pressed has Run make room once a limit above the file is above its high watermark.
 func (k *Keeper) pressed(key FileKey) {
-	if !k.high.Load() && k.inv.Pressed(key, k.HighPercent/100) && !k.high.Swap(true) {
+	if !k.high.Load() && k.inv.Pressed(key, k.limits().HighPercent/100) && !k.high.Swap(true) {
 		k.kickNow()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,7 +71,7 @@ func (o Options) Validate() error {
 // Server serves until Close.
 type Server struct {
 	o      Options
-	token  bearer.Token
+	access atomic.Pointer[access]
 	http   *http.Server
 	at     net.Listener
 	scrape http.Handler
@@ -83,7 +84,8 @@ func Start(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, token: bearer.NewToken(o.Token)}
+	s := &Server{o: o}
+	s.SetAccess(o.Token, o.TLS)
 	// Without promhttp's Timeout, which leaves a scrape to itself when its client has gone: Close waits for all of them.
 	s.scrape = promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
 		EnableOpenMetrics: true, MaxRequestsInFlight: mostScrapes, ErrorHandling: promhttp.ContinueOnError,
@@ -99,7 +101,7 @@ func Start(o Options) (*Server, error) {
 	}
 	from := s.at
 	if o.TLS != nil {
-		from = tls.NewListener(from, o.TLS)
+		from = tls.NewListener(from, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.access.Load().tls, nil }})
 	}
 	s.served.Go(func() {
 		if err := s.http.Serve(from); !errors.Is(err, http.ErrServerClosed) {
@@ -108,6 +110,21 @@ func Start(o Options) (*Server, error) {
 	})
 	return s, nil
 }
+
+// access says who may ask.
+type access struct {
+	token bearer.Token
+	tls   *tls.Config
+}
+
+// SetAccess has further requests need another token, and further connections show another certificate. tls is nil if and only if that of
+// Options was.
+func (s *Server) SetAccess(token string, tls *tls.Config) {
+	s.access.Store(&access{bearer.NewToken(token), tls})
+}
+
+// HasTLS reports whether the address is one of TLS.
+func (s *Server) HasTLS() bool { return s.o.TLS != nil }
 
 // URL is where the server is found.
 func (s *Server) URL() string {
@@ -145,11 +162,12 @@ func (s *Server) handler() http.Handler {
 		}
 	}
 	open.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		token := s.access.Load().token
 		switch {
-		case !bearer.Allows(s.token, r):
+		case !bearer.Allows(token, r):
 			w.Header().Set("WWW-Authenticate", `Bearer realm="kv3fs"`)
 			say(w, http.StatusUnauthorized, "the token is missing or wrong")
-		case s.token == nil && !namesLoopback(r.Host):
+		case token == nil && !namesLoopback(r.Host):
 			say(w, http.StatusForbidden, fmt.Sprintf("the request is for %q, which is not this address: a web page may have sent it", r.Host))
 		default:
 			rest.ServeHTTP(w, r)

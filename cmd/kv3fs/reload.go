@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/admin"
+	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// reloadCmd has a daemon read its configuration again.
+type reloadCmd struct {
+	reloadFlags
+	MountPoint string `arg:"" optional:"" name:"mount" help:"The daemon's mount. Default: the only one of this host."`
+}
+
+type reloadFlags struct {
+	operateFlags
+	PID int `name:"pid" range:"1..4194304" placeholder:"PID" help:"The daemon's process, in place of its mount."`
+}
+
+// exitRestart is the exit status where a setting has changed that needs a restart.
+const exitRestart = 3
+
+// Help is what "kv3fs reload --help" adds to the flags.
+func (*reloadCmd) Help() string {
+	return `The daemon reads the file of its --config again, and the files that it names. All of it is checked first: if
+anything is wrong, nothing changes, and the exit status is 1. What may change while it serves does: the
+capacity and its watermarks, the log, and token and certificate of the admin address. Each setting that has
+changed is printed; where one needs a restart, that is said with the reason, and the exit status is 3.
+
+SIGHUP does the same for a daemon that has no terminal, such as one of systemd: then the log has the result.`
+}
+
+// reloadReport is what the command prints as JSON.
+type reloadReport struct {
+	Settings []admin.Setting `json:"settings"`
+}
+
+// Run reloads.
+func (c *reloadCmd) Run(ctx context.Context, out io.Writer) error {
+	const command = "reload"
+	settings, err := c.reload(ctx)
+	if err != nil {
+		return c.failed(ctx, out, command, nil, err)
+	}
+	status := error(nil)
+	for _, s := range settings {
+		if s.Restart != "" {
+			status = exitStatus(exitRestart)
+		}
+	}
+	if c.JSON {
+		return errors.Join(writeJSON(out, command, false, reloadReport{settings}), status)
+	}
+	if len(settings) == 0 {
+		_, err := fmt.Fprintln(out, "Nothing has changed.")
+		return err
+	}
+	for _, s := range settings {
+		rest := ""
+		if s.Restart != "" {
+			rest = "; needs a restart: " + s.Restart
+		}
+		fmt.Fprintf(out, "%s: %s -> %s%s\n", s.Name, orNotSet(s.From), orNotSet(s.To), rest)
+	}
+	return status
+}
+
+func orNotSet(text string) string {
+	if text == "" {
+		return "(not set)"
+	}
+	return printable(text)
+}
+
+func (c *reloadCmd) reload(ctx context.Context) ([]admin.Setting, error) {
+	if c.MountPoint != "" {
+		c.Mount = givenPath(c.MountPoint)
+	}
+	if c.PID != 0 {
+		mount, err := mountOf(c.PID)
+		if err != nil {
+			return nil, err
+		}
+		c.Mount = givenPath(mount)
+	}
+	client, _, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return client.Reload(ctx)
+}
+
+// mountOf returns the mount of a process.
+func mountOf(pid int) (string, error) {
+	mounts, err := host.Local().Mounts()
+	if err != nil {
+		return "", err
+	}
+	for _, at := range host.HF3FS(mounts) {
+		value := make([]byte, 64<<10)
+		n, err := unix.Getxattr(at, wire.DaemonXattr, value)
+		var d wire.Daemon
+		if err == nil && json.Unmarshal(value[:n], &d) == nil && d.PID == pid {
+			return at, nil
+		}
+	}
+	return "", fmt.Errorf("process %d serves no mount of this host", pid)
+}
