@@ -42,6 +42,7 @@ func reports() map[string]reflect.Type {
 		"bench policy":      reflect.TypeFor[policybench.Report](),
 		"bench engine":      reflect.TypeFor[enginebench.Report](),
 		"bench hosts":       reflect.TypeFor[hostsbench.Report](),
+		"status":            reflect.TypeFor[statusReport](),
 		"stat":              reflect.TypeFor[statReport](),
 		"du":                reflect.TypeFor[duReport](),
 		"ls":                reflect.TypeFor[lsReport](),

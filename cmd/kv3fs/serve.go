@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -15,6 +16,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/kv3fs/kv3fs/internal/admin/api"
+	"github.com/kv3fs/kv3fs/internal/advise/doctor"
 	"github.com/kv3fs/kv3fs/internal/daemon"
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
@@ -150,6 +153,7 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Admin:     adminWeb,
 		Checksums: c.Checksums == "on",
 		Drain:     c.Drain,
+		Doctor:    c.examine,
 		Log:       log, Lines: lines,
 		Reload:  newRereader(values, kctx.Selected(), lines, adminWeb.Token).serve,
 		Hangups: tell.hangups.follow(),
@@ -161,6 +165,24 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		return exitStatus(exitCutOff)
 	}
 	return err
+}
+
+// examine has the doctor look at the running daemon, worst first. It measures no disk, which engines are using.
+func (c *serveCmd) examine(ctx context.Context) ([]api.Finding, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	report := doctor.Run(ctx, doctor.Options{Mount: c.Mount, Data: c.Data, NoBandwidth: true, Host: host.Local(), Probe: []string{self, "probe"}})
+	if report.Interrupted {
+		return nil, ctx.Err()
+	}
+	slices.SortStableFunc(report.Findings, func(a, b doctor.Finding) int { return int(b.Status) - int(a.Status) })
+	found := []api.Finding{}
+	for _, f := range report.Findings {
+		found = append(found, api.Finding{ID: f.ID, Status: f.Status.String(), Found: f.Found, Needed: f.Needed, Fix: f.Fix})
+	}
+	return found, nil
 }
 
 // Validate reports invalid flags.

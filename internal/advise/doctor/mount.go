@@ -351,3 +351,27 @@ func readable(dir string) probeError {
 	_, err = f.Readdirnames(-1)
 	return probeErrorOf(err)
 }
+
+// Served is a mount of a 3FS on this host, and what it says of its daemon.
+type Served struct {
+	Point  string
+	Daemon *wire.Daemon // nil: it says nothing, as that of another 3FS, or does not answer
+	Err    error        // why it does not
+}
+
+// Mounts asks all mounts of this host for their daemons. It needs Host and Probe, and returns in bounded time whatever hangs.
+func Mounts(ctx context.Context, o Options) ([]Served, error) {
+	mounts, err := o.Host.Mounts()
+	if err != nil {
+		return nil, err
+	}
+	var all []Served
+	for _, m := range probeMounts(ctx, &o, host.HF3FS(mounts)) {
+		s := Served{Point: m.point, Daemon: m.facts.Daemon, Err: m.err}
+		if s.Err == nil && m.facts.OpenErr.failed() {
+			s.Err = errors.New(m.facts.OpenErr.Text)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}

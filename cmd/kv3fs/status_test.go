@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/admin/api"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+)
+
+// shownStatus is what kv3fs status --json prints.
+type shownStatus struct {
+	Health  string
+	Daemons []struct {
+		Mount, Data, Health, Error string
+		Status                     *api.Status
+	}
+}
+
+// A daemon is found by its mount, its data directory and what is below them; its exit status says how it is: also of one that
+// hangs, and once it has stopped.
+func TestStatus(t *testing.T) {
+	o := operate(t, "--capacity", "1G")
+	o.write("models/x", 5000)
+	well := map[string]int{"healthy": 0, "warnings": exitWarnings} // this host may have warnings
+	for _, path := range []string{o.Mount, o.Data, filepath.Join(o.Data, "models"), filepath.Join(o.Mount, "models")} {
+		out, errs, status := o.try("/", "status", "--json", path)
+		var is shownStatus
+		if err := json.Unmarshal([]byte(out), &is); err != nil {
+			t.Fatalf("%v: %s%s", err, out, errs)
+		}
+		checkJSON(t, "status", out)
+		if want, ok := well[is.Health]; !ok || status != want || len(is.Daemons) != 1 || is.Daemons[0].Mount != o.Mount || is.Daemons[0].Data != o.Data || is.Daemons[0].Health != is.Health {
+			t.Fatalf("%s: status %d: %s%s", path, status, out, errs)
+		}
+		if s := is.Daemons[0].Status; s == nil || s.PID != o.PID() || s.Keeper == nil || s.Keeper.LimitBytes != 1e9 || s.Findings == nil {
+			t.Errorf("%s: %s", path, out)
+		}
+	}
+	out, errs, status := o.try("/", "status", o.Mount)
+	for _, want := range []string{"serves ", o.Data + " at " + o.Mount, "954 MiB", "ready ", "doctor ", "limits "} {
+		if !strings.Contains(out, want) || status != 0 && status != exitWarnings {
+			t.Errorf("status %d, no %q: %s%s", status, want, out, errs)
+		}
+	}
+	if out, _, _ := o.try("/", "status"); !strings.Contains(out, o.Mount) { // among others
+		t.Error(out)
+	}
+	if out, errs, status := o.try("/", "status", "/proc"); status != exitNothingRuns || !strings.Contains(out, "neither a mount of kv3fs nor a data directory") || errs != "" {
+		t.Errorf("status %d: %s%s", status, out, errs)
+	}
+	o.Freeze(t)
+	out, errs, status = o.try("/", "status", "--timeout", "1s", o.Mount)
+	if o.Thaw(t); status != exitUnhealthy || !strings.Contains(out, o.Mount) || !strings.Contains(out, "does not answer") {
+		t.Errorf("frozen: status %d: %s%s", status, out, errs)
+	}
+	if err := o.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, status := o.try("/", "status", "--json", o.Data); status != exitNothingRuns || !strings.Contains(out, `"health": "nothing runs"`) {
+		t.Errorf("stopped: status %d: %s%s", status, out, errs)
+	}
+}
+
+// A data directory whose name would change a terminal is shown as text.
+func TestStatusOfHostileNames(t *testing.T) {
+	skipWithoutFUSE(t)
+	bin := binary(t)
+	data := filepath.Join(t.TempDir(), "a\x1b[31m\"b\n\xffc")
+	if err := os.Mkdir(data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	o := &operated{t, daemontest.ServeWith(t, daemontest.Options{Binary: bin, Data: data, Flags: []string{"--drain", "1s", "--pages-listen", "off"}}), bin}
+	out, errs, _ := o.try("/", "status", o.Mount)
+	if strings.Contains(out, "\x1b") || strings.Contains(out, "\xff") || !strings.Contains(out, `a\x1b[31m"b\n\xffc`) || errs != "" {
+		t.Errorf("%q%s", out, errs)
+	}
+	out, _, _ = o.try("/", "status", "--json", data)
+	var whole struct {
+		Daemons []struct {
+			Status struct {
+				NotUTF8 map[string][]byte `json:"not_utf8"`
+			}
+		}
+		NotUTF8 map[string][]byte `json:"not_utf8"`
+	}
+	if err := json.Unmarshal([]byte(out), &whole); err != nil || string(whole.NotUTF8["/daemons/0/data"]) != data || string(whole.Daemons[0].Status.NotUTF8["/data"]) != data {
+		t.Errorf("%v: %s", err, out)
+	}
+}
