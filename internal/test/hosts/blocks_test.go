@@ -95,7 +95,7 @@ func blocks(t *testing.T, h *Hosts) {
 	drafts := func() []string { return strings.Fields(h.Must(3, "ls "+dir+"/.kv3fs-temp")) }
 	eventually(t, "two drafts", func() bool { return len(drafts()) == 2 })
 	both := drafts()
-	h.Must(3, "touch -d '3 hours ago' "+dir+"/.kv3fs-temp/"+both[0])
+	h.Must(3, "touch -d '2 days ago' "+dir+"/.kv3fs-temp/"+both[0])
 	all[3].End()
 	all[3] = h.Blocks(3, dir) // which tidies up
 	eventually(t, "the old draft is gone", func() bool { now := drafts(); return len(now) == 1 && now[0] == both[1] })

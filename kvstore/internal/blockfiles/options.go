@@ -83,7 +83,8 @@ type Options struct {
 	Timeout           time.Duration // 30 s
 
 	// SweepAge is how old what a dead writer has left must be to be removed: 10 minutes, or more
-	// where a living one may take longer.
+	// where a living one may take longer. It must have been there, unchanged, when the sweep an hour before looked, or be 144
+	// times as old.
 	SweepAge time.Duration
 
 	Lookups, Opens int // how many of each run at once: 16 and 32

@@ -48,20 +48,10 @@ func exists(path string) bool {
 	return !gone(err)
 }
 
-// removeOld removes a regular file that is older than SweepAge.
+// removeOld removes a regular file that a dead writer has left.
 func (s *Store) removeOld(path string, now time.Time) {
 	st, err := status(unix.AT_FDCWD, path)
-	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && now.Sub(changed(st)) > s.o.SweepAge {
+	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && s.leftovers.isLeft(path, st, now.Sub(changed(st)), s.o.SweepAge) {
 		_ = os.Remove(path)
 	}
-}
-
-// changed returns when a file got its content or its name, whichever was later: one that is
-// copied with its times, as from a backup, has an old content.
-func changed(st unix.Statx_t) time.Time {
-	content, name := time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec)), time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec))
-	if content.After(name) {
-		return content
-	}
-	return name
 }

@@ -37,6 +37,7 @@ type Store struct {
 	drafts     drafts
 	unreadable unreadable
 	packs      packs
+	leftovers  leftovers
 	unfinished *assembly.Table[*temporary]
 	committing sync.Map                 // keys whose blocks are recorded and not yet visible
 	young      atomic.Pointer[sync.Map] // keys that were in committing at any time since a compaction began

@@ -206,7 +206,7 @@ func (s *Store) hasOther(key kv.Key, own []uint64) bool {
 }
 
 // sweep removes what dead writers have left. It counts the age from the time that the file
-// system gives to a new file, so other hosts' clocks do not matter.
+// system gives to a new file.
 func (s *Store) sweep(r *root) {
 	dir := filepath.Join(r.dir, s.o.TempDir)
 	probe := s.temporaryPath(r, kv.Key{})
@@ -230,8 +230,9 @@ func (s *Store) sweep(r *root) {
 			continue
 		}
 		// Its writer's name is in its own, so one that a restore has put back is of nobody, too.
-		if info, err := e.Info(); err == nil && now.ModTime().Sub(info.ModTime()) > s.o.SweepAge {
-			_ = os.Remove(filepath.Join(dir, e.Name()))
+		path := filepath.Join(dir, e.Name())
+		if st, err := status(unix.AT_FDCWD, path); err == nil && s.leftovers.isLeft(path, st, now.ModTime().Sub(modified(st)), s.o.SweepAge) {
+			_ = os.Remove(path)
 		}
 	}
 }

@@ -54,6 +54,7 @@ func (s *Store) dropUnfinished(idle time.Duration) {
 // tidy moves spare blocks to their places, removes old temporary files and maintains the
 // checksum logs.
 func (s *Store) tidy() {
+	s.leftovers.begin()
 	for _, r := range s.roots {
 		s.settleSpares(r) // first: until then their side files are alone
 		s.sweep(r)

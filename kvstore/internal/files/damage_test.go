@@ -175,7 +175,7 @@ func TestLeftovers(t *testing.T) {
 	dir := t.TempDir()
 	temp := filepath.Join(dir, ".kv3fs-temp")
 	must(t, os.MkdirAll(temp, 0o755))
-	old := time.Now().Add(-time.Hour)
+	old := time.Now().Add(-48 * time.Hour)
 	stale := key(1).String() + ".0000000a-12"
 	for name, at := range map[string]time.Time{
 		stale: old, key(1).String() + ".0000000a-13": time.Now(), key(1).String(): old, "notes.txt": old,

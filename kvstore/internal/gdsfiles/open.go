@@ -86,7 +86,7 @@ type Options struct {
 	Checksums kv.Checksums
 
 	// SweepAge is how old what a crash has left must be to be removed. Default 10 minutes, or
-	// more with a long Timeout.
+	// more with a long Timeout. See blockfiles.Options.
 	SweepAge time.Duration
 
 	Logger *slog.Logger
