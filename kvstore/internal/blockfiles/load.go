@@ -2,7 +2,6 @@ package blockfiles
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -219,10 +218,7 @@ func (b *moving) read(r batch.Run, h *held) transfer.Op {
 			// Files of a daemon that has gone must be opened again.
 			b.s.forgetHandle(h.key)
 			b.s.unreadable.read(h.key, h.ino, err)
-			if errors.Is(err, unix.ESTALE) {
-				err = kv.ErrMiss // another host has removed the file, or put another in its place
-			}
-			b.finish(r, h, err)
+			b.finish(r, h, orMiss(err))
 		}
 	}
 	return op
@@ -286,6 +282,7 @@ func (b *moving) recheck(r batch.Run, h *held, have []uint64, wrong []int) {
 			case !slices.Contains(damaged, true):
 			case found.Unread != nil: // it may be the one that matches
 				err = found.Unread
+				s.unreadable.add(h.key, h.ino) // a log may stay so for ever, and the block is to be saved again
 			case h.root.sums.OfOthers(h.mode): // another program has replaced the block
 				if err = s.disown(h.handle); err != nil {
 					return

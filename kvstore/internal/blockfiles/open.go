@@ -46,7 +46,7 @@ func (s *Store) open(key kv.Key) (*handle, error) {
 			s.handles.add(h, epoch)
 			return h, nil
 		}
-		if err != kv.ErrMiss {
+		if err = orMiss(err); err != kv.ErrMiss {
 			outcome = err
 		}
 	}
@@ -56,9 +56,17 @@ func (s *Store) open(key kv.Key) (*handle, error) {
 			s.handles.add(h, epoch)
 			return h, nil
 		}
-		outcome = err
+		outcome = orMiss(err)
 	}
 	return nil, outcome
+}
+
+// orMiss returns a miss in place of an ESTALE: another host has removed the file, or put another in its place.
+func orMiss(err error) error {
+	if errors.Is(err, unix.ESTALE) {
+		return kv.ErrMiss
+	}
+	return err
 }
 
 func (s *Store) openIn(r *root, key kv.Key, place Place) (_ *handle, err error) {
@@ -160,12 +168,31 @@ func (s *Store) openPlace(r *root, key kv.Key, place Place) (f *os.File, path st
 	return f, where, err
 }
 
+const (
+	// staleTime is for how long an open is tried again that answers ESTALE: GlusterFS does for about a second once another host has
+	// replaced the file.
+	staleTime  = 2 * time.Second
+	stalePause = 50 * time.Millisecond
+)
+
 // openFile opens a file.
-func (s *Store) openFile(path string) (*os.File, error) {
-	return s.retryOpen(func() (*os.File, error) {
-		// O_NONBLOCK: a pipe of that name must not block.
-		return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
-	})
+func (s *Store) openFile(path string) (f *os.File, err error) {
+	for end := time.Now().Add(min(staleTime, s.o.Timeout/2)); ; {
+		f, err = s.retryOpen(func() (*os.File, error) {
+			// O_NONBLOCK: a pipe of that name must not block.
+			return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+		})
+		if !errors.Is(err, unix.ESTALE) || time.Now().After(end) {
+			return f, err
+		}
+		pause := time.NewTimer(stalePause)
+		select {
+		case <-pause.C:
+		case <-s.group.Closing().Done():
+			pause.Stop()
+			return f, err
+		}
+	}
 }
 
 // retryOpen opens a file. If the process or the host has too many open, it closes those

@@ -94,6 +94,37 @@ func TestSavedAtTheEdgeOfAnOutage(t *testing.T) {
 	wait(t, task, err)
 }
 
+// GlusterFS answers ESTALE to opens of a file that another host has just replaced, for about a second: the block is loaded then. One that goes on so is a miss.
+func TestStaleOpens(t *testing.T) {
+	s, dir, _, shards := onFaulty(t)
+	var calls atomic.Int64
+	stale := func(n int64) {
+		calls.Store(0)
+		for _, h := range s.handles.close() { // so that Load opens the file
+			_ = h.file.Close()
+		}
+		dir.Fail(func(c faultdir.Call) syscall.Errno {
+			if c.Op == "open" && calls.Add(1) <= n {
+				return syscall.ESTALE
+			}
+			return 0
+		})
+	}
+	stale(5) // the kernel tries each once more
+	task, err := s.Load(t.Context(), shards)
+	wait(t, task, err)
+	if calls.Load() < 6 {
+		t.Errorf("%d opens", calls.Load())
+	}
+	stale(1 << 60)
+	if task, err = s.Load(t.Context(), shards); err == nil {
+		err = task.Wait(t.Context())
+	}
+	if !errors.Is(err, kv.ErrMiss) {
+		t.Errorf("an open that goes on answering ESTALE: %v", err)
+	}
+}
+
 // Another process has replaced a block by a variant of its own, and its checksum log cannot be read just now.
 // That proves no damage.
 func TestNoDamageWithoutAllLogs(t *testing.T) {
@@ -130,6 +161,9 @@ func TestNoDamageWithoutAllLogs(t *testing.T) {
 	}
 	if _, err := os.Stat(beneath); err != nil {
 		t.Errorf("the block was put aside: %v", err)
+	}
+	if s.finds(t, key) {
+		t.Error("found, so that nobody saves it again")
 	}
 	dir.Heal()
 	task, err = s.Load(t.Context(), shards)

@@ -10,7 +10,8 @@ import (
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 )
 
-// unreadable are the files of blocks whose last open or read failed, perhaps because of the file itself.
+// unreadable are the files of blocks whose last open or read failed, perhaps because of the file itself, or whose
+// bytes match no checksum that can be read while a checksum log cannot be.
 // For kv.UnreadableFor, Lookup and Save take such a block for missing, so that it is saved again, into
 // another file. A Load still tries the file. It does not prove it good: other shards may be readable.
 type unreadable struct {
