@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type health struct {
 
 	good, hung piece // that were read last, and that a Load has waited for in vain, if any since it answers
 	proofs     int   // attempts to read since then
+	unproven   int   // how many of these in a row have shown nothing; the watch's own
 }
 
 // piece is a shard of a block.
@@ -85,23 +87,50 @@ func (h *health) noteLoad(shard kv.Shard, err error) {
 	}
 }
 
+// enoughMisses is how often in a row a store must answer without showing bytes to be believed: what could not be read may be gone for good.
+const enoughMisses = 3
+
 // proven reports whether bytes can be read, as far as there is something to read. It reads what could not be read, and
-// in turn with that what could be: one of them may be gone, or hang alone.
+// in turn with that what could be: one of them may be gone, or hang alone. That it is gone, or refused, needs no bytes, and so
+// proves little.
 func (h *health) proven(ctx context.Context) bool {
 	h.mu.Lock()
-	p := h.hung
-	if h.proofs++; h.good.is && (!p.is || h.proofs%2 == 0) {
-		p = h.good
+	all := []piece{h.hung, h.good}
+	if h.proofs++; h.proofs%2 == 0 {
+		slices.Reverse(all)
 	}
 	h.mu.Unlock()
-	if !p.is {
+	all = slices.DeleteFunc(all, func(p piece) bool { return !p.is })
+	if len(all) == 0 {
 		return true
 	}
-	t, err := h.far.Load(ctx, []kv.Shard{{Key: p.key, Index: p.index, Buf: make([]byte, h.far.Layout().ShardBytes)}})
-	if err == nil {
-		err = outcome(t)
+	for _, p := range all {
+		err := h.read(ctx, p)
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil || kv.IsAway(err) {
+			h.unproven = 0
+			return false
+		}
 	}
-	return ctx.Err() == nil && !kv.IsAway(err)
+	h.unproven++
+	return h.unproven >= enoughMisses
+}
+
+func (h *health) read(ctx context.Context, p piece) error {
+	t, err := h.far.Load(ctx, []kv.Shard{{Key: p.key, Index: p.index, Buf: make([]byte, h.far.Layout().ShardBytes)}})
+	if err != nil {
+		return err
+	}
+	return outcome(t)
+}
+
+// sent notes a block that the far store has taken: it can be read.
+func (h *health) sent(key kv.Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.good = piece{key, 0, true}
 }
 
 // lookedUp notes how a lookup has ended, so that the log has the first of many that fail.
@@ -144,7 +173,7 @@ func (h *health) watch(ctx context.Context) {
 		if h.far.Lookup(ctx, make([]kv.Key, 1), make([]bool, 1)) == nil && h.proven(ctx) {
 			h.mu.Lock()
 			h.set(nil)
-			h.hung = piece{}
+			h.hung, h.unproven = piece{}, 0
 			h.mu.Unlock()
 			h.logger.Info("far store answers again", "store", h.name)
 		}

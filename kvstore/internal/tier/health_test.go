@@ -77,6 +77,43 @@ func TestOneBlockHangs(t *testing.T) {
 	b.load(key(2))
 }
 
+// That a block is gone needs no bytes, so it does not show that bytes come: what this host has sent does.
+func TestGoneIsNoProof(t *testing.T) {
+	dir := t.TempDir()
+	a, b := hostOn(t, dir, "a", tier.Options{}), hostOn(t, dir, "b", tier.Options{})
+	a.save(keys(0, 3)...)
+	a.flush()
+	b.save(keys(10, 1)...)
+	b.flush()
+	isGone := func(k kv.Key, _ int) bool { return k == key(1) }
+	b.far.Set(fault.Fault{Method: fault.Load, Err: kv.ErrTimeout})
+	if err := b.tryLoad(b.Store, key(1)); !errors.Is(err, kv.ErrTimeout) {
+		t.Fatal(err)
+	}
+	b.far.Set(fault.Fault{Method: fault.Load, Where: isGone, Err: kv.ErrMiss}, fault.Fault{Method: fault.Load, Err: kv.ErrTimeout})
+	before := b.far.Hits()[1]
+	b.eventually("what was sent is read, too", func() bool { return b.far.Hits()[1] >= before+3 })
+	if n := b.has(b.Store, keys(0, 3)...); n != 0 {
+		t.Errorf("%d are found, though nothing can be read", n)
+	}
+	b.far.Set(fault.Fault{Method: fault.Load, Where: isGone, Err: kv.ErrMiss})
+	b.eventually("the others are found", func() bool { return b.has(b.Store, key(0), key(2)) == 2 })
+}
+
+// Where all that can be asked for is gone, a few answers are enough.
+func TestAllIsGone(t *testing.T) {
+	dir := t.TempDir()
+	a, b := hostOn(t, dir, "a", tier.Options{}), hostOn(t, dir, "b", tier.Options{})
+	a.save(keys(0, 2)...)
+	a.flush()
+	b.far.Set(fault.Fault{Method: fault.Load, Err: kv.ErrTimeout})
+	if err := b.tryLoad(b.Store, key(1)); !errors.Is(err, kv.ErrTimeout) {
+		t.Fatal(err)
+	}
+	b.far.Set(fault.Fault{Method: fault.Load, Err: kv.ErrMiss})
+	b.eventually("it is asked again", func() bool { return b.has(b.Store, keys(0, 2)...) == 2 })
+}
+
 // Memory of calls that hang comes back when they have returned.
 func TestMemoryOfCallsThatHang(t *testing.T) {
 	shared := faultdir.New(t)

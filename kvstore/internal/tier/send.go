@@ -207,6 +207,7 @@ func (a *attempt) readBack(some []*parcel, buf []byte) (ready []*parcel) {
 // arrived says that the far store has a block.
 func (a *attempt) arrived(p *parcel) {
 	a.sent = true
+	a.s.health.sent(p.key)
 	u := a.s.unsent
 	u.mu.Lock()
 	defer u.mu.Unlock()

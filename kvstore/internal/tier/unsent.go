@@ -23,6 +23,7 @@ type unsent struct {
 	ended   bool          // by Close
 	failed  int           // blocks that were given up, since the last report
 	why     error         // of the first of these
+	told    time.Time     // when the log last had one
 
 	// While the far store fails, one parcel at a time is tried.
 	failing  error // of the last attempt, if that has sent nothing
@@ -259,13 +260,18 @@ func (s *Store) send(d *saving, key kv.Key, unsure bool) {
 	}
 }
 
-// sendLater queues a block whose save has failed, and which is near nevertheless.
+// sendLater queues a block whose save has failed, and which is near nevertheless. The caller of one part of it may know of no
+// failure, so one that finds no place counts as lost.
 func (s *Store) sendLater(key kv.Key) {
 	u := s.unsent
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if !u.has(key, true) && len(u.all) < u.most {
+	switch {
+	case u.has(key, true):
+	case len(u.all) < u.most:
 		u.put(&parcel{key: key, unsure: true})
+	default:
+		s.loseLocked(errors.Join(errSlow, u.failing))
 	}
 }
 
@@ -277,9 +283,14 @@ func (s *Store) lose(err error) {
 }
 
 func (s *Store) loseLocked(err error) {
+	u := s.unsent
 	s.count.DroppedBlocks.Add(1)
-	if s.unsent.failed++; s.unsent.why == nil {
-		s.unsent.why = err
+	if u.failed++; u.why == nil {
+		u.why = err
+	}
+	if now := time.Now(); now.Sub(u.told) > time.Minute {
+		u.told = now
+		s.o.Logger.Warn("blocks do not get from near to far", "near", s.nearName, "far", s.farName, "dropped since the start", s.count.DroppedBlocks.Load(), "err", err)
 	}
 }
 

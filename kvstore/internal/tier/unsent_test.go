@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"syscall"
 	"testing"
@@ -323,6 +324,28 @@ func TestWriteThroughInParts(t *testing.T) {
 		if h.has(h.far, key(0)) != 1 {
 			t.Error("it is not far")
 		}
+	}
+}
+
+// With WriteThrough, what the far store has refused and for which the queue has no place counts as lost.
+func TestWriteThroughWithAFullQueue(t *testing.T) {
+	var log lines
+	h := hostOn(t, t.TempDir(), "a", tier.Options{WriteThrough: true, WaitingBlocks: 2, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	h.far.Set(fault.Fault{Method: fault.Save, Err: syscall.EIO})
+	for n := range 5 {
+		task, err := h.Save(t.Context(), shards(keys(n, 1), true))
+		if err == nil {
+			err = task.Wait(t.Context())
+		}
+		if !errors.Is(err, syscall.EIO) {
+			t.Fatal(err)
+		}
+	}
+	if stats := h.Stats(); stats.UnsentBlocks != 2 || stats.DroppedBlocks != 3 || log.count("do not get from near to far") != 1 {
+		t.Errorf("%d blocks wait, %d were dropped; the log: %s", stats.UnsentBlocks, stats.DroppedBlocks, log.all.String())
+	}
+	if err := h.Flush(h.bounded()); err == nil || !strings.Contains(err.Error(), "3 blocks did not get") {
+		t.Errorf("Flush: %v", err)
 	}
 }
 
