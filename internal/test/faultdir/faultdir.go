@@ -29,6 +29,7 @@ type Dir struct {
 	Path    string
 	Beneath string // the same without faults
 
+	t     testing.TB
 	mu    sync.Mutex
 	fault func(Call) syscall.Errno // nil: there is none
 	hung  chan struct{}            // closed by Heal
@@ -54,7 +55,7 @@ func Over(t testing.TB, beneath string, believes time.Duration) *Dir {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Dir{Path: at, Beneath: beneath, hangs: make(chan Call, 1), unborn: believes > 0, open: map[uint64]syscall.Errno{}}
+	d := &Dir{Path: at, Beneath: beneath, t: t, hangs: make(chan Call, 1), unborn: believes > 0, open: map[uint64]syscall.Errno{}}
 	root, err := fs.NewLoopbackRoot(d.Beneath)
 	if err != nil {
 		t.Fatal(err)
@@ -98,8 +99,9 @@ func (d *Dir) Fail(fn func(Call) syscall.Errno) {
 }
 
 // Hang has those calls wait for Heal for which fn is true, and then go on. It returns a channel that gets a call
-// that hangs.
+// that hangs. Where the test ends before Heal, it heals before what was begun until now is stopped, such as a daemon.
 func (d *Dir) Hang(fn func(Call) bool) <-chan Call {
+	d.t.Cleanup(d.Heal)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	hung := make(chan struct{})

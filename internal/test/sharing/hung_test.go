@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,9 @@ func TestHungStore(t *testing.T) {
 	d := faultdir.New(t)
 	k := daemontest.ServeWith(t, daemontest.Options{Data: d.Path, Flags: []string{
 		"--shared", "on", "--pages-listen", "off", "--deadline", "1s", "--attr-timeout", "0s", "--entry-timeout", "0s", "--negative-timeout", "0s"}})
+	// Should anything here wait without a bound, the daemon says where, and ends.
+	watchdog := time.AfterFunc(4*time.Minute, func() { _ = k.Signal(syscall.SIGQUIT) })
+	defer watchdog.Stop()
 	path := filepath.Join(k.Mount, "file")
 	if err := os.WriteFile(path, make([]byte, 8192), 0o644); err != nil {
 		t.Fatal(err)
@@ -38,7 +42,7 @@ func TestHungStore(t *testing.T) {
 	stat := func(name string) { waits <- unix.Stat(filepath.Join(k.Mount, name), new(unix.Stat_t)) }
 	hangs := d.Hang(func(c faultdir.Call) bool { return c.Name == "one" })
 	go stat("one")
-	<-hangs
+	hung(t, hangs)
 	for range 10 {
 		if err := read.do(ctx); err != nil {
 			t.Errorf("a ring's read while another name hangs: %v", err)
@@ -56,7 +60,7 @@ func TestHungStore(t *testing.T) {
 
 	hangs = d.Hang(func(faultdir.Call) bool { return true })
 	go stat("two")
-	<-hangs
+	hung(t, hangs)
 	if err := read.do(ctx); err != syscall.ETIMEDOUT {
 		t.Errorf("a ring's read: %v", err)
 	}
@@ -85,4 +89,14 @@ func TestHungStore(t *testing.T) {
 	d.Heal()
 	eventually(t, "a read works again", func() bool { _, err := f.ReadAt(make([]byte, 4096), 0); return err == nil })
 	eventually(t, "a ring's read works again", func() bool { return read.do(ctx) == nil })
+}
+
+// hung waits until a call hangs.
+func hung(t *testing.T, hangs <-chan faultdir.Call) {
+	t.Helper()
+	select {
+	case <-hangs:
+	case <-time.After(2 * time.Minute):
+		t.Fatal("nothing hangs after two minutes")
+	}
 }
