@@ -76,6 +76,12 @@ cross: need ## build dist/kv3fs-linux-ARCH for another processor: ARCH=arm64
 release: need ## build dist/kv3fs-VERSION-linux-*.tar.gz and SHA256SUMS; TAG=v1.2.3 must match VERSION
 	scripts/release $(TAG)
 
+.PHONY: screenshots
+screenshots: ## make the pictures of docs/dashboard.md, in Chromium
+	@scripts/need screenshots
+	KV3FS_SCREENSHOTS=$(CURDIR)/docs $(GO) test -count=1 -run TestScreenshots ./internal/admin/dashboard
+	pngquant --force --ext .png --speed 1 --strip docs/dashboard-light.png docs/dashboard-dark.png
+
 .PHONY: bench
 bench: build ## the ring against the mount and plain I/O, on tmpfs and on disk
 	bin/kv3fs bench ring --io buffered --scratch /dev/shm

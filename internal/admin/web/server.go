@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/kv3fs/kv3fs/internal/admin/dashboard"
 	"github.com/kv3fs/kv3fs/internal/bearer"
 )
 
@@ -45,7 +46,7 @@ type Options struct {
 	Metrics prometheus.Gatherer
 	// Ready are what /readyz asks.
 	Ready []Check
-	// API answers below /api/v1/; nil: nobody does.
+	// API answers below /api/v1/; nil: nobody does, and there is no dashboard.
 	API http.Handler
 	// Profiles turns /debug/pprof on.
 	Profiles bool
@@ -161,9 +162,16 @@ func (s *Server) handler() http.Handler {
 			rest.HandleFunc("GET /debug/pprof/"+path, patiently(do))
 		}
 	}
+	page := dashboard.Handler() // has no secrets: it asks for the token and sends it to the API
+	if s.o.API != nil {
+		open.Handle(dashboard.Prefix, page)
+	}
 	open.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		token := s.access.Load().token
 		switch {
+		case s.o.API != nil && r.URL.Path == "/" && strings.Contains(r.Header.Get("Accept"), "text/html"): // a browser
+			w.Header().Set("Vary", "Accept")
+			page.ServeHTTP(w, r)
 		case !bearer.Allows(token, r):
 			w.Header().Set("WWW-Authenticate", `Bearer realm="kv3fs"`)
 			say(w, http.StatusUnauthorized, "the token is missing or wrong")
@@ -198,7 +206,7 @@ func patiently(do http.HandlerFunc) http.HandlerFunc {
 func (s *Server) index(w http.ResponseWriter, _ *http.Request) {
 	text := "kv3fs " + s.o.Version + "\n\n/metrics   what the daemon counts, for Prometheus\n/healthz   whether the process lives\n/readyz    whether it can serve, and why not\n"
 	if s.o.API != nil {
-		text += "/api/v1/   what the daemon knows, as JSON; openapi.yaml there describes it\n"
+		text += "/api/v1/   what the daemon knows, as JSON; openapi.yaml there describes it\n/          the same as a page, in a browser\n"
 	}
 	if s.o.Profiles {
 		text += "/debug/pprof/   profiles of the process\n"

@@ -329,3 +329,26 @@ func TestTLS(t *testing.T) {
 		a.Body.Close()
 	}
 }
+
+// A browser gets the page, without the token, which the page asks for; other programs get the list of paths.
+func TestDashboard(t *testing.T) {
+	browser := func(r *http.Request) { r.Header.Set("Accept", "text/html,application/xhtml+xml,*/*;q=0.8") }
+	s, c := start(t, Options{Token: "secret", API: http.NotFoundHandler()}), client(t, nil)
+	for _, path := range []string{"/", "/dashboard/main.js"} {
+		if status, text := get(t, c, s.URL()+path, browser); status != http.StatusOK || !strings.Contains(text, "/api/v1") && !strings.Contains(text, "Poll") {
+			t.Errorf("%s: %d %.100q", path, status, text)
+		}
+	}
+	if status, _ := get(t, c, s.URL()+"/", nil); status != http.StatusUnauthorized {
+		t.Errorf("without a token: %d", status)
+	}
+	if status, _ := get(t, c, s.URL()+"/metrics", browser); status != http.StatusUnauthorized {
+		t.Errorf("metrics without a token: %d", status)
+	}
+	s = start(t, Options{})
+	for _, path := range []string{"/dashboard/", "/dashboard/main.js"} {
+		if status, _ := get(t, c, s.URL()+path, browser); status != http.StatusNotFound {
+			t.Errorf("%s without an API: %d", path, status)
+		}
+	}
+}
