@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
 
 // patience bounds every wait: what is waited for happens within milliseconds on an idle machine.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // browser starts Debian's Chromium, without a window.
 func browser(t *testing.T) context.Context {

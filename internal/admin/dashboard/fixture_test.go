@@ -129,11 +129,11 @@ func (f *fixture) Usage(context.Context, api.UsageQuery) (api.Usage, error) {
 	return locked(f, func(k *known) api.Usage { return k.usage }), nil
 }
 func (f *fixture) Hits() api.Hits { return locked(f, func(k *known) api.Hits { return k.hits }) }
-func (f *fixture) Keeper() api.Keeping {
-	return locked(f, func(k *known) api.Keeping { return k.keeping })
+func (f *fixture) Keeper(context.Context) (api.Keeping, error) {
+	return locked(f, func(k *known) api.Keeping { return k.keeping }), nil
 }
 func (f *fixture) Curve() api.Curve { return locked(f, func(k *known) api.Curve { return k.curve }) }
-func (f *fixture) Clients(int) api.Clients {
+func (f *fixture) Clients(context.Context, int) api.Clients {
 	return locked(f, func(k *known) api.Clients { return k.clients })
 }
 func (f *fixture) Pages(context.Context) (api.Pages, error) {

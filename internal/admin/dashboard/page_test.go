@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,15 +21,18 @@ import (
 // TestPage drives the page in a real browser: one browser, and a tab with a storage of its own for each test.
 func TestPage(t *testing.T) {
 	b := browser(t)
+	var all sync.WaitGroup // at once, however many processors there are: most of the time, the page waits until its next question
 	for name, test := range map[string]func(*testing.T, func(width, height int64) *page){
 		"numbers": testNumbers, "live": testLive, "hostile names": testHostile, "absent parts": testAbsent, "lost daemon": testLost, "failing API": testFailing, "slow API": testSlow,
 		"token": testToken, "phone": testPhone, "themes": testThemes, "keyboard": testKeyboard, "names and texts": testAccessible, "log": testLog, "unhealthy": testUnhealthy,
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel() // most of them wait for the page's next question
-			test(t, func(width, height int64) *page { return newPage(t, b, width, height) })
+		all.Go(func() {
+			t.Run(name, func(t *testing.T) {
+				test(t, func(width, height int64) *page { return newPage(t, b, width, height) })
+			})
 		})
 	}
+	all.Wait()
 }
 
 // shownNumber is a <data> element of the page.

@@ -1,6 +1,6 @@
 // Asks /api/v1, and nothing else. Every question has an end.
 
-const patience = 10_000; // milliseconds that an answer may take
+const patience = 8_000; // milliseconds that an answer may take
 
 // Failed is an answer that is an error: what failed, and what to do.
 export class Failed extends Error {
