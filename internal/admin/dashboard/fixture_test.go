@@ -289,7 +289,7 @@ func hostileNames() []string {
 	}
 	return []string{
 		`<img src=x onerror="window.hacked=1">`, `"><script>window.hacked=1</script>`, `' onmouseover='window.hacked=1`, "line\nbreak\ttab\x00nul", "\u202egnp.exe\u202c\u2066\u200b",
-		`javascript:window.hacked=1`, `{{constructor}}${window.hacked=1}&lt;&amp;`, string(long), "🦙 ラマ ‏עברית",
+		`javascript:window.hacked=1`, `{{constructor}}${window.hacked=1}&lt;&amp;`, string(long), "🦙 ラマ \u200fעברית",
 	}
 }
 
