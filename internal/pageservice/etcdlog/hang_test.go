@@ -19,11 +19,11 @@ func TestHangingDirectory(t *testing.T) {
 	t.Parallel()
 	members := etcd.Start(t, etcd.Options{})
 	for name, test := range map[string]func(*site){
-		"an elected host whose directory hangs makes room":              testElectedHangs,
-		"a host whose directory hangs is closed, and another leads":     testCloseHangs,
-		"a leader whose directory hangs knows that it was replaced":     testLostHangs,
-		"a candidate that is busy with a snapshot lets others go first": testBusyCandidate,
-		"a leader that counts for long what it has read keeps the lead": testLongCount,
+		"an elected host whose directory hangs makes room":                    testElectedHangs,
+		"a host whose directory hangs is closed, and another leads":           testCloseHangs,
+		"a leader whose directory hangs knows that it was replaced":           testLostHangs,
+		"a candidate that is busy with a snapshot lets others go first":       testBusyCandidate,
+		"a leader that counts for long what it has read keeps the lead #2198": testLongCount,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
