@@ -135,7 +135,9 @@ func (u *inUse) await(ctx context.Context, something <-chan struct{}, most time.
 			return err
 		case <-tick.C:
 			if u.age() > most {
-				return u.unseen()
+				if why := u.unseen(); why != nil { // else it was seen just now
+					return why
+				}
 			}
 		}
 	}
