@@ -67,27 +67,37 @@ func (h *History) disorder(e Eviction) (wrong []error) {
 	return wrong
 }
 
-// register is what the service promises about one key. The state is its page, or none.
+// known is what is so of a key: its page, or none. A deletion that nobody has answered may be under way: while it is being logged the key is
+// missed, so that its page is not read when it is given to another, and if that comes to nothing, because the leader dies, the key is found again.
+type known struct {
+	page     int64
+	deleting bool
+}
+
+// register is what the service promises about one key.
 func register(e Eviction) porcupine.Model {
 	m := porcupine.NondeterministicModel{
-		Init: func() []any { return []any{int64(none)} },
+		Init: func() []any { return []any{known{page: none}} },
 		Step: func(state, input, output any) []any {
-			page, q := state.(int64), input.(question)
+			s, q := state.(known), input.(question)
 			switch q.verb {
 			case confirm:
 				// Where two clients save one key, the first page stays.
-				if q.late || page != none && page != q.page {
-					return []any{page, q.page}
+				if q.late || s.page != none && s.page != q.page {
+					return []any{s, known{q.page, s.deleting}}
 				}
-				return []any{q.page}
+				return []any{known{q.page, s.deleting}}
 			case remove:
-				return []any{int64(none)}
+				if q.answered == never {
+					return []any{known{page: none}, known{s.page, true}}
+				}
+				return []any{known{page: none}}
 			}
 			switch found := output.(int64); {
-			case found == page:
-				return []any{page}
+			case found == s.page, found == none && s.deleting:
+				return []any{s}
 			case found == none && bool(e):
-				return []any{int64(none), page}
+				return []any{known{page: none}, s}
 			}
 			return nil
 		},

@@ -36,6 +36,12 @@ func TestCheckNotices(t *testing.T) {
 		{name: "saved and found", asked: []question{ask(confirm, 7, 0, 1*ms), ask(locate, 7, 2*ms, 3*ms)}},
 		{name: "never saved", asked: []question{ask(locate, 7, 2*ms, 3*ms)}, want: "no order"},
 		{name: "lost", asked: []question{ask(confirm, 7, 0, 1*ms), ask(locate, none, 2*ms, 3*ms)}, want: "no order"},
+		{name: "missed while it is deleted, which comes to nothing", asked: []question{
+			ask(confirm, 7, 0, 1*ms), ask(remove, none, 2*ms, never), ask(locate, none, 3*ms, 4*ms), ask(locate, 7, 5*ms, 6*ms)}},
+		{name: "found though it was deleted", asked: []question{
+			ask(confirm, 7, 0, 1*ms), ask(remove, none, 2*ms, 3*ms), ask(locate, none, 3*ms, 4*ms), ask(locate, 7, 5*ms, 6*ms)}, want: "no order"},
+		{name: "another page though a deletion is under way", asked: []question{
+			ask(confirm, 7, 0, 1*ms), ask(remove, none, 2*ms, never), ask(locate, 8, 5*ms, 6*ms)}, want: "no order"},
 		{name: "evicted", asked: []question{ask(confirm, 7, 0, 1*ms), ask(locate, none, 2*ms, 3*ms)}, evicts: true},
 		{name: "another page", asked: []question{ask(confirm, 7, 0, 1*ms), ask(locate, 8, 2*ms, 3*ms)}, evicts: true, want: "no order"},
 		{name: "an old page of a stale leader", evicts: true, want: "no order", asked: []question{

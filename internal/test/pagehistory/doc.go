@@ -13,5 +13,5 @@
 // No clock of a machine is set: a namespace has the host's wall clock. Nothing of what is tested reads that one, which
 // internal/test/architecture checks.
 //
-// A request that was not answered may have been executed at any later time, or never.
+// A request that was not answered may have been executed at any later time, or never. A key whose deletion was not answered may be missed, and found again.
 package pagehistory
