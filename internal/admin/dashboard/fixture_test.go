@@ -214,13 +214,13 @@ func busy() known {
 		}
 		lines = append(lines, l)
 	}
-	add(50*time.Hour, "INFO", "serving", "mount", "/mnt/kv3fs", "data", "/srv/kv", "version", "0.9.0")
-	add(49*time.Hour, "INFO", "metrics, health and readiness", "address", "http://127.0.0.1:9180")
-	add(3*time.Hour, "INFO", "ring registered", "user", "vllm", "pid", "48120", "direction", "read")
-	add(40*time.Minute, "WARN", "slow read", "file", "vllm/llama-70b/7f3a90c1.kv", "offset", "4194304", "bytes", "2097152", "took", "812ms", "device", "790ms")
-	add(12*time.Minute, "INFO", "evicted", "files", "5120", "bytes", "20.1 GiB", "reason", "room")
-	add(90*time.Second, "ERROR", "checksum mismatch", "file", "sglang/qwen3/00b1.bin", "offset", "0", "answer", "EIO")
-	add(4*time.Second, "INFO", "evicted", "files", "4870", "bytes", "19.0 GiB", "reason", "room")
+	add(50*time.Hour, "info", "serving", "mount", "/mnt/kv3fs", "data", "/srv/kv", "version", "0.9.0")
+	add(49*time.Hour, "info", "metrics, health and readiness", "address", "http://127.0.0.1:9180")
+	add(3*time.Hour, "info", "ring registered", "user", "vllm", "pid", "48120", "direction", "read")
+	add(40*time.Minute, "warn", "slow read", "file", "vllm/llama-70b/7f3a90c1.kv", "offset", "4194304", "bytes", "2097152", "took", "812ms", "device", "790ms")
+	add(12*time.Minute, "info", "evicted", "files", "5120", "bytes", "20.1 GiB", "reason", "room")
+	add(90*time.Second, "error", "checksum mismatch", "file", "sglang/qwen3/00b1.bin", "offset", "0", "answer", "EIO")
+	add(4*time.Second, "info", "evicted", "files", "4870", "bytes", "19.0 GiB", "reason", "room")
 	ring := func(name, direction string) api.Registration {
 		return api.Registration{Name: name, Kind: "ring", Direction: direction, Priority: "normal", Bytes: 132 * kib}
 	}
@@ -316,7 +316,7 @@ func hostile() known {
 		k.keeping.TTLs = append(k.keeping.TTLs, api.TTL{Pattern: name, UnusedSeconds: 60})
 		f := api.Finding{ID: name, Status: api.FindingWarning, Found: name, Needed: name, Fix: name}
 		k.findings.Findings, k.status.Findings.Top = append(k.findings.Findings, f), append(k.status.Findings.Top, f)
-		k.lines = append(k.lines, api.LogLine{Seq: uint64(i + 1), Time: time.Now(), Level: "INFO", Message: name, Attributes: []api.Attribute{{Key: name, Value: name}}})
+		k.lines = append(k.lines, api.LogLine{Seq: uint64(i + 1), Time: time.Now(), Level: "info", Message: name, Attributes: []api.Attribute{{Key: name, Value: name}}})
 	}
 	return k
 }

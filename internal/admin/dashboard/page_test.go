@@ -21,12 +21,16 @@ import (
 // TestPage drives the page in a real browser: one browser, and a tab with a storage of its own for each test.
 func TestPage(t *testing.T) {
 	b := browser(t)
-	var all sync.WaitGroup // at once, however many processors there are: most of the time, the page waits until its next question
+	// Four at once, however many processors there are: much of the time, a page waits until its next question.
+	var all sync.WaitGroup
+	tabs := make(chan struct{}, 4)
 	for name, test := range map[string]func(*testing.T, func(width, height int64) *page){
 		"numbers": testNumbers, "live": testLive, "hostile names": testHostile, "absent parts": testAbsent, "lost daemon": testLost, "failing API": testFailing, "slow API": testSlow,
 		"token": testToken, "phone": testPhone, "themes": testThemes, "keyboard": testKeyboard, "names and texts": testAccessible, "log": testLog, "unhealthy": testUnhealthy,
 	} {
 		all.Go(func() {
+			tabs <- struct{}{}
+			defer func() { <-tabs }()
 			t.Run(name, func(t *testing.T) {
 				test(t, func(width, height int64) *page { return newPage(t, b, width, height) })
 			})
@@ -435,18 +439,18 @@ func testLog(t *testing.T, open func(int64, int64) *page) {
 	p.open(f.URL)
 	lines := func(n int) string { return fmt.Sprintf(`document.querySelectorAll("#log li").length === %d`, n) }
 	p.until(lines(len(f.lines)))
-	more := api.LogLine{Seq: 8, Time: time.Now(), Level: "WARN", Message: "the eighth", Attributes: []api.Attribute{{Key: "path", Value: "a b"}}}
+	more := api.LogLine{Seq: 8, Time: time.Now(), Level: "warn", Message: "the eighth", Attributes: []api.Attribute{{Key: "path", Value: "a b"}}}
 	f.change(func(k *known) { k.lines = append(slices.Clone(k.lines), more) })
 	p.until(lines(8))
 	p.do(chromedp.SendKeys(chromedp.ID("log-search"), "PATH=A"))
 	p.until(lines(1))
 	p.choose("log-search", "")
-	p.choose("log-level", "ERROR")
+	p.choose("log-level", "error")
 	p.until(lines(1))
 	p.choose("log-level", "")
 	f.change(func(k *known) {
 		k.status.Started = time.Now()
-		k.lines = []api.LogLine{{Seq: 1, Time: time.Now(), Level: "INFO", Message: "serving again", Attributes: []api.Attribute{}}}
+		k.lines = []api.LogLine{{Seq: 1, Time: time.Now(), Level: "info", Message: "serving again", Attributes: []api.Attribute{}}}
 	})
 	p.until(lines(1) + ` && document.querySelector("#log li").textContent.includes("serving again")`)
 	p.quiet(f.URL)

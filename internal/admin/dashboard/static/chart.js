@@ -41,9 +41,10 @@ function ticks(u, splits) {
 export class Chart {
   // series are {label, color, dash, fill}: color is a variable of the style sheet. form writes a value. most is the fixed end of the
   // y axis, if there is one; bytes: its steps are binary; log: it is logarithmic.
+  // quiet is said where there is no value, and where zeros is false also where all are 0.
   // x, if given, is {form, log}: the x axis is not a time.
-  constructor(host, { title, key, series, form, axis = form, most, bytes, log, x, quiet = "no value yet" }) {
-    Object.assign(this, { title, key, series, form, axis, most, bytes, log, x, quiet, data: null });
+  constructor(host, { title, key, series, form, axis = form, most, bytes, log, x, quiet = "no value yet", zeros = true }) {
+    Object.assign(this, { title, key, series, form, axis, most, bytes, log, x, quiet, zeros, data: null });
     this.legend = h("dl", { class: "legend" });
     this.plot = h("div", { class: "plot", tabindex: "0", role: "img", keydown: (e) => this.#key(e), blur: () => this.#leave() });
     this.nothing = h("p", { class: "empty nothing", hidden: true }, quiet);
@@ -60,7 +61,7 @@ export class Chart {
   update(data, over) {
     this.data = data;
     this.over = over;
-    const empty = data[0].length === 0 || data.slice(1).every((ys) => ys.every((y) => y === null || y === undefined));
+    const empty = data[0].length === 0 || data.slice(1).every((ys) => ys.every((y) => y === null || y === undefined || (y === 0 && !this.zeros)));
     this.nothing.hidden = !empty;
     this.plot.hidden = this.table.hidden = this.legend.hidden = empty;
     if (empty) return;
@@ -111,10 +112,10 @@ export class Chart {
     }, this.data, this.plot);
   }
 
-  // #latest is the last value of a series that is one.
+  // #latest is the last value of a series among its last ten: an older one says nothing about now.
   #latest(i) {
     const ys = this.data[i + 1];
-    for (let k = ys.length - 1; k >= 0; k--) if (ys[k] !== null && ys[k] !== undefined) return ys[k];
+    for (let k = ys.length - 1; k >= Math.max(0, ys.length - 10); k--) if (ys[k] !== null && ys[k] !== undefined) return ys[k];
     return null;
   }
 
@@ -125,6 +126,7 @@ export class Chart {
     const under = at !== null && at !== undefined && this.data[0][at] !== undefined;
     const when = under ? (this.x ? this.x.form(this.data[0][at]) : format.moment(this.data[0][at])) : null;
     draw(this.legend, this.series.map((s, i) => {
+      if (this.data[i + 1].every((y) => y === null || y === undefined)) return null;
       const swatch = h("span", { class: s.dash ? "swatch dashed" : "swatch" });
       swatch.style.color = `var(${s.color})`;
       return h("div", {}, h("dt", {}, swatch, s.label), this.x && !under ? null : h("dd", {}, this.form(under ? this.data[i + 1][at] : this.#latest(i))));
@@ -135,10 +137,10 @@ export class Chart {
     this.#legend();
     const parts = this.series.map((s, i) => {
       const ys = this.data[i + 1].filter((y) => y !== null && y !== undefined);
-      if (ys.length === 0) return `${s.label}: no value`;
+      if (ys.length === 0) return null;
       const least = ys.reduce((a, b) => Math.min(a, b)), most = ys.reduce((a, b) => Math.max(a, b));
-      return `${s.label}: latest ${this.form(ys.at(-1))}, least ${this.form(least)}, most ${this.form(most)}`;
-    });
+      return `${s.label}: latest ${this.form(this.#latest(i))}, least ${this.form(least)}, most ${this.form(most)}`;
+    }).filter((text) => text !== null);
     this.plot.setAttribute("aria-label", `${this.title}${this.over ? `, ${this.over}` : ""}. ${parts.join(". ")}. Arrow keys move along the line; the table below has the values.`);
   }
 

@@ -15,6 +15,9 @@ export function h(tag, properties, ...children) {
 const odd = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/u;
 const longest = 140;
 
+// sentence is how long a text may be that is not a name: what was found, what to do, a line of the log.
+export const sentence = 1500;
+
 function escaped(c) {
   const known = { "\n": "\\n", "\r": "\\r", "\t": "\\t" };
   return known[c] ?? `\\u{${c.codePointAt(0).toString(16)}}`;
@@ -25,9 +28,9 @@ export const plain = (text) => Array.from(text).map((c) => (odd.test(c) ? escape
 
 // name shows a name that somebody else chose: control characters as escapes, the middle of a very long one left out, and
 // apart from the direction of the text around it.
-export function name(text) {
+export function name(text, most = longest) {
   const letters = Array.from(text);
-  const shown = letters.length <= longest ? letters : [...letters.slice(0, longest - 40), null, ...letters.slice(-39)];
+  const shown = letters.length <= most ? letters : [...letters.slice(0, most - 40), null, ...letters.slice(-39)];
   const e = h("bdi", { class: "name", title: shown === letters ? null : plain(text) });
   let run = "";
   const flush = () => {

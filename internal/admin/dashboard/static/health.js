@@ -1,5 +1,5 @@
 // The top of the page: is it healthy, and if not, what is wrong and what to do.
-import { h, name, draw } from "./dom.js";
+import { h, name, draw, sentence } from "./dom.js";
 import * as format from "./format.js";
 
 const verdict = document.getElementById("verdict");
@@ -18,7 +18,7 @@ function put(level, headline, items) {
   draw(reasons, items);
 }
 
-const reason = (what, found, fix) => h("li", {}, what ? [h("b", {}, name(what)), ": "] : null, name(found), fix ? [h("span", { class: "fix" }, " What to do: "), name(fix)] : null);
+const reason = (what, found, fix) => h("li", {}, what ? [h("b", {}, name(what)), ": "] : null, name(found, sentence), fix ? [h("span", { class: "fix" }, " What to do: "), name(fix, sentence)] : null);
 
 export function showStatus(s) {
   const failed = s.checks.filter((c) => !c.ready);

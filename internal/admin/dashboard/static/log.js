@@ -1,9 +1,9 @@
 // The log's tail: follows the end as long as the end is what is seen.
-import { h, name, draw, say, plain } from "./dom.js";
+import { h, name, draw, say, plain, sentence } from "./dom.js";
 import * as format from "./format.js";
 
 const kept = 500;
-const order = ["DEBUG", "INFO", "WARN", "ERROR"];
+const order = ["debug", "info", "warn", "error"];
 const part = document.querySelector('#log [data-part="body"]');
 const level = document.getElementById("log-level");
 const search = document.getElementById("log-search");
@@ -18,13 +18,13 @@ const whole = (l) => `${l.level} ${plain(l.message)} ${l.attributes.map((a) => `
 
 function drawLines() {
   const least = order.indexOf(level.value), words = search.value.trim().toLowerCase();
-  const shown = lines.filter((l) => order.indexOf(l.level.replace(/[+-]\d+$/, "")) >= least && (words === "" || whole(l).toLowerCase().includes(words)));
+  const shown = lines.filter((l) => order.indexOf(l.level.toLowerCase().replace(/[+-]\d+$/, "")) >= least && (words === "" || whole(l).toLowerCase().includes(words)));
   if (shown.length === 0) return draw(part, say(lines.length === 0 ? "No line yet." : "No line matches."));
   const atEnd = !list.isConnected || list.scrollHeight - list.scrollTop - list.clientHeight < 30;
   const top = list.scrollTop;
   list.replaceChildren(...shown.map((l) => h("li", { "data-level": l.level.toLowerCase() },
-    h("time", { datetime: l.time, title: l.time }, format.moment(Date.parse(l.time) / 1000)), " ", h("b", {}, l.level), " ", name(l.message),
-    l.attributes.map((a) => [" ", h("span", { class: "attribute" }, h("i", {}, name(a.key), "="), name(a.value))]))));
+    h("time", { datetime: l.time, title: l.time }, format.moment(Date.parse(l.time) / 1000)), " ", h("b", {}, l.level.toUpperCase()), " ", name(l.message, sentence),
+    l.attributes.map((a) => [" ", h("span", { class: "attribute" }, h("i", {}, name(a.key), "="), name(a.value, sentence))]))));
   if (!list.isConnected) draw(part, list);
   list.scrollTop = atEnd ? list.scrollHeight : top;
 }

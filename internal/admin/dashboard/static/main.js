@@ -6,7 +6,7 @@ import { showStatus, showLost, showFailed } from "./health.js";
 import { showTiles } from "./tiles.js";
 import { showHistory, showHits, showCurve, showUsage, showKeeper, showClients, showPages, showHosts, showFindings } from "./panels.js";
 import { logPath, showLog, restartLog } from "./log.js";
-import { h, draw, name, plain } from "./dom.js";
+import { h, draw, name, plain, sentence } from "./dom.js";
 import * as format from "./format.js";
 
 const id = (name) => document.getElementById(name);
@@ -45,7 +45,7 @@ function ask(panel, periodSeconds, path, show) {
   }, (e) => {
     old(panel);
     if (!(e instanceof Failed) || e.status === 401) return;
-    const text = h("p", { class: "failed wrong" }, "This part cannot be shown: ", name(e.message), e.cure ? [". What to do: ", name(e.cure)] : null);
+    const text = h("p", { class: "failed wrong" }, "This part cannot be shown: ", name(e.message, sentence), e.cure ? [". What to do: ", name(e.cure, sentence)] : null);
     id(panel).querySelector(":scope > .failed")?.remove();
     id(panel).querySelector(":scope > .what").after(text);
   });

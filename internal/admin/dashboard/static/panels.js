@@ -1,5 +1,5 @@
 // The panels below the tiles: each shows one answer of the API.
-import { h, name, value, bar, table, details, say, draw } from "./dom.js";
+import { h, name, value, bar, table, details, say, draw, sentence } from "./dom.js";
 import { Chart } from "./chart.js";
 import { treemap } from "./treemap.js";
 import * as format from "./format.js";
@@ -8,7 +8,7 @@ export const body = (panel) => document.querySelector(`#${panel} [data-part="bod
 const charts = (panel) => document.querySelector(`#${panel} [data-part="charts"]`);
 const code = (text) => h("code", {}, text);
 const number = (title) => ({ title, number: true });
-const text = (title) => ({ title });
+const words = (title) => ({ title });
 const since = (rfc3339) => Date.parse(rfc3339) / 1000;
 
 // Over time.
@@ -29,7 +29,7 @@ function makeCharts() {
       series: [{ label: "used by the cache", color: "--read", fill: true }, { label: "limit", color: "--bad", dash: true }, { label: "free on the disk", color: "--quiet" }] }), ["used_bytes", "limit_bytes", "free_bytes"]],
     [new Chart(charts("hits"), { key: "hit-ratio", title: "Hit rate", form: format.ratio, axis: (v) => `${Math.round(v * 100)}\u00a0%`, most: 1, quiet: "No lookup in this time.",
       series: [{ label: "hits", color: "--good", fill: true }] }), ["hit_ratio"]],
-    [new Chart(charts("evictions"), { key: "evicted", title: "Evicted", form: format.bytesPerSecond, bytes: true, quiet: "Nothing was evicted in this time.",
+    [new Chart(charts("evictions"), { key: "evicted", title: "Evicted", form: format.bytesPerSecond, bytes: true, quiet: "Nothing was evicted in this time.", zeros: false,
       series: [{ label: "evicted", color: "--write", fill: true }] }), ["evicted_bytes"]],
   ];
 }
@@ -40,6 +40,8 @@ export function showHistory(past) {
     const data = past.columns(...names);
     // A limit of 0 is none, and a latency of 0 has no place on a logarithmic axis.
     for (const [i, n] of names.entries()) if (n === "limit_bytes" || /_p\d+$/.test(n)) data[i + 1] = data[i + 1].map((v) => (v === 0 ? null : v));
+    // Beside a limit, what is free on a much larger disk would leave no height for what is used.
+    if (names.includes("free_bytes") && data[2].some((v) => v !== null)) data[3] = data[3].map(() => null);
     chart.update(data, past.over);
   }
 }
@@ -51,7 +53,7 @@ const modelName = (model) => (model === "" ? h("i", {}, "not told by the names")
 
 export function showHits(a) {
   if ((a.engines ?? []).length === 0) return draw(body("hits"), say("No engine has looked anything up since the daemon started."));
-  draw(body("hits"), table("Hit rate by engine and model since the daemon started", [text("Engine and model"), number("Hit rate"), number("Lookups"), number("Misses")],
+  draw(body("hits"), table("Hit rate by engine and model since the daemon started", [words("Engine and model"), number("Hit rate"), number("Lookups"), number("Misses")],
     (a.engines ?? []).map((e, i) => [
       h("span", { class: "stack" }, engineName(e.engine), h("small", {}, modelName(e.model))),
       [value(e.hit_ratio, format.ratio(e.hit_ratio), `hits:/engines/${i}/hit_ratio`), e.hit_ratio === null ? null : bar(e.hit_ratio, "good")],
@@ -74,7 +76,7 @@ export function showCurve(a) {
   if (charts("curve").hidden) return draw(body("curve"), say("No curve yet: it needs a capacity (", code("serve --capacity"), ") and some use of the cache."));
   curve.update([(a.points ?? []).map((p) => p.factor), (a.points ?? []).map((p) => p.hit_ratio)], "by multiples of the capacity");
   const now = a.points[near(1)]?.hit_ratio ?? a.hit_ratio;
-  draw(body("curve"), table("Hit rate at other capacities", [text("Capacity"), number("Size"), number("Would have hit"), number("Difference")],
+  draw(body("curve"), table("Hit rate at other capacities", [words("Capacity"), number("Size"), number("Would have hit"), number("Difference")],
     chosen.map(([f, i]) => {
       const p = a.points[i], more = (p.hit_ratio - now) * 100;
       return [f === 1 ? "as it is" : factor(f), value(p.capacity_bytes, format.bytes(p.capacity_bytes), `curve:/points/${i}/capacity_bytes`),
@@ -107,7 +109,7 @@ function drawUsage() {
   draw(part,
     h("p", { class: "sum" }, value(a.bytes, format.bytes(a.bytes), "usage:/bytes"), " in ", value(a.files, format.plural(a.files, "file"), "usage:/files"), a.complete ? null : ", still counting"),
     h("div", { role: "img", "aria-label": `Areas by size: ${engines.map((e) => `${e.name} ${format.bytes(e.bytes)}`).join(", ")}. The tables below have the values.` }, treemap(engines, width, width < 500 ? 340 : 300)),
-    details("usage-engines", "By engine and model, as a table", table("Bytes by engine and model", [text("Engine"), text("Model"), number("Size"), number("Files"), number("Share")], rows)),
+    details("usage-engines", "By engine and model, as a table", table("Bytes by engine and model", [words("Engine"), words("Model"), number("Size"), number("Files"), number("Share")], rows)),
     details("usage-directories", "By directory, as a table", directories(a)));
 }
 
@@ -121,7 +123,7 @@ function directories(a) {
     walk(d.directories ?? [], depth + 1, here);
   });
   walk(a.directories ?? [], 0, "");
-  return [table("Bytes by directory", [text("Directory"), number("Size"), number("Files"), number("Quota")], rows),
+  return [table("Bytes by directory", [words("Directory"), number("Size"), number("Files"), number("Quota")], rows),
     a.more > 0 ? h("p", { class: "quiet" }, `${format.plural(a.more, "smaller directory", "smaller directories")} left out; kv3fs du shows all.`) : null];
 }
 
@@ -143,14 +145,14 @@ function bucket(bounds, i) {
 function ages(a) {
   if (!a || a.count === 0) return null;
   const most = Math.max(...a.files);
-  return h("div", {}, h("h3", {}, "How long evicted files had not been used"), table("Files by how long they had not been used when they were evicted", [text("Unused for"), number("Files"), number("Share")],
+  return h("div", {}, h("h3", {}, "How long evicted files had not been used"), table("Files by how long they had not been used when they were evicted", [words("Unused for"), number("Files"), number("Share")],
     a.files.map((n, i) => [bucket(a.bounds_seconds, i), value(n, format.count(n), `keeper:/age_at_eviction/files/${i}`), [format.ratio(n / a.count), bar(most > 0 ? n / most : 0, "neutral")]]).filter((_, i) => a.files[i] > 0)));
 }
 
 export function showKeeper(a) {
   charts("evictions").hidden = !a.keeps;
   if (!a.keeps) {
-    const why = a.why ? h("span", {}, " ", name(a.why)) : null;
+    const why = a.why ? h("span", {}, " ", name(a.why, sentence)) : null;
     draw(body("evictions"), say("Nothing is evicted: this daemon keeps no capacity. ", code("serve --capacity"), " turns it on.", why));
     draw(body("rules"), say("Rules apply where a daemon keeps a capacity: ", code("serve --capacity"), "."));
     return;
@@ -158,7 +160,7 @@ export function showKeeper(a) {
   const gone = (a.evictions ?? []).filter((e) => e.files_total > 0);
   draw(body("evictions"), h("div", {},
     gone.length === 0 ? say("Nothing was evicted since the daemon started.") :
-      table("Evictions by reason since the daemon started", [text("Reason"), number("Files"), number("Size")],
+      table("Evictions by reason since the daemon started", [words("Reason"), number("Files"), number("Size")],
         (a.evictions ?? []).map((e, i) => [reasonNames[e.reason] ?? name(e.reason), value(e.files_total, format.count(e.files_total), `keeper:/evictions/${i}/files_total`),
           e.bytes_total === null ? format.none : value(e.bytes_total, format.bytes(e.bytes_total), `keeper:/evictions/${i}/bytes_total`)]).filter((_, i) => a.evictions[i].files_total > 0)),
     a.state.refused_writes > 0 ? h("p", { class: "wrong" }, value(a.state.refused_writes, format.plural(a.state.refused_writes, "write"), "keeper:/state/refused_writes"), " found no room and failed with ENOSPC or EDQUOT.") : null),
@@ -166,7 +168,7 @@ export function showKeeper(a) {
   const quotas = a.quotas ?? [], pins = a.pins ?? [], ttls = a.ttls ?? [];
   draw(body("rules"),
     quotas.length + pins.length + ttls.length === 0 ? say("No rules: every directory may take the whole capacity, and what was used longest ago goes first.") : null,
-    quotas.length === 0 ? null : table("Quotas", [text("Directory"), number("Used"), number("Quota"), number("Full")], quotas.map((q, i) => [[name(q.path), q.missing ? h("small", {}, " (no such directory now)") : null],
+    quotas.length === 0 ? null : table("Quotas", [words("Directory"), number("Used"), number("Quota"), number("Full")], quotas.map((q, i) => [[name(q.path), q.missing ? h("small", {}, " (no such directory now)") : null],
       value(q.used_bytes, format.bytes(q.used_bytes), `keeper:/quotas/${i}/used_bytes`), value(q.limit_bytes, format.bytes(q.limit_bytes), `keeper:/quotas/${i}/limit_bytes`),
       [format.ratio(q.used_bytes / q.limit_bytes), bar(q.used_bytes / q.limit_bytes, q.used_bytes > q.limit_bytes ? "bad" : "good")]])),
     pins.length === 0 ? null : [h("h3", {}, "Never evicted"), h("ul", { class: "plain" }, pins.map((p) => h("li", {}, [p.pattern, p.owner, p.model].filter(Boolean).map((t, i) => [i > 0 ? " · " : null, name(t)]))))],
@@ -182,7 +184,7 @@ function registration(r) {
 
 export function showClients(a) {
   if ((a.clients ?? []).length === 0) return draw(body("clients"), say("No process has a ring. Point an engine at this mount, or try it: ", code("kv3fs bench ring"), "."));
-  draw(body("clients"), table("Clients", [text("Process"), text("User"), number("Rings"), number("Iovs"), number("Shared memory"), text("Registrations")], (a.clients ?? []).map((c, i) => [
+  draw(body("clients"), table("Clients", [words("Process"), words("User"), number("Rings"), number("Iovs"), number("Shared memory"), words("Registrations")], (a.clients ?? []).map((c, i) => [
     h("span", { class: "stack" }, c.name ? name(c.name) : c.pid > 0 ? "a process" : "processes", h("small", {}, c.pid > 0 ? `pid ${c.pid}` : "in another container")),
     name(c.user || String(c.uid)),
     value(c.rings, format.count(c.rings), `clients:/clients/${i}/rings`),
@@ -197,7 +199,7 @@ export function showClients(a) {
 export function showPages(a) {
   if (!a.serves) return draw(body("pages"), say("This daemon runs no page service. ", code("serve --pages-listen 127.0.0.1:18000"), " turns it on; engines that keep a file per block do not need it."));
   if ((a.spaces ?? []).length === 0) return draw(body("pages"), say(!a.here ? "Another host leads, and knows the spaces: see the dashboard of that host." : "The page service runs, and no engine has asked it for anything yet."));
-  draw(body("pages"), table("Page service spaces", [text("Space"), number("Keys"), number("Hit rate"), number("Free pages"), number("Refused"), number("Evicted")], (a.spaces ?? []).map((s, i) => {
+  draw(body("pages"), table("Page service spaces", [words("Space"), number("Keys"), number("Hit rate"), number("Free pages"), number("Refused"), number("Evicted")], (a.spaces ?? []).map((s, i) => {
     const at = `pages:/spaces/${i}`, asked = s.counters.hits_total + s.counters.misses_total;
     const free = (s.ranks ?? []).reduce((n, r) => n + r.free, 0), pages = (s.ranks ?? []).reduce((n, r) => n + r.num_pages, 0);
     return [
@@ -214,8 +216,8 @@ export function showHosts(a) {
   if (!a.cluster) return draw(body("hosts"), say("One host: this daemon keeps its page index for itself. ", code("serve --pages-store etcd://HOST:2379/PREFIX"), " shares one among hosts."));
   draw(body("hosts"),
     a.leader ? null : h("p", { class: "wrong" }, "No host leads: keys can be neither stored nor found until one does."),
-    a.why ? h("p", { class: "wrong" }, name(a.why)) : null,
-    table("Hosts", [text("Host"), text("Role"), number("Lag"), text("Version")], (a.hosts ?? []).map((o, i) => [
+    a.why ? h("p", { class: "wrong" }, name(a.why, sentence)) : null,
+    table("Hosts", [words("Host"), words("Role"), number("Lag"), words("Version")], (a.hosts ?? []).map((o, i) => [
       h("span", { class: "stack" }, h("span", {}, name(o.id), o.self ? " (this one)" : null), h("small", {}, name(o.address))), name(o.role),
       o.lag === null || o.lag === undefined ? format.none : value(o.lag, format.plural(o.lag, "change"), `hosts:/hosts/${i}/lag`), name(o.version)])));
 }
@@ -224,11 +226,11 @@ export function showHosts(a) {
 
 const levels = { failure: "Failure", warning: "Warning", note: "Note", ok: "OK" };
 
-const finding = (f) => h("li", { "data-level": f.status }, h("span", { class: "badge" }, levels[f.status] ?? name(f.status)), h("div", {}, h("p", {}, name(f.found)),
-  f.needed ? h("p", { class: "quiet" }, "Needed: ", name(f.needed)) : null, f.fix ? h("p", {}, h("span", { class: "fix" }, "What to do: "), h("code", {}, name(f.fix))) : null, h("small", {}, name(f.id))));
+const finding = (f) => h("li", { "data-level": f.status }, h("span", { class: "badge" }, levels[f.status] ?? name(f.status)), h("div", {}, h("p", {}, name(f.found, sentence)),
+  f.needed ? h("p", { class: "quiet" }, "Needed: ", name(f.needed, sentence)) : null, f.fix ? h("p", {}, h("span", { class: "fix" }, "What to do: "), h("code", {}, name(f.fix, sentence))) : null, h("small", {}, name(f.id))));
 
 export function showFindings(a) {
-  if (a.error) return draw(body("findings"), h("p", { class: "wrong" }, "The doctor could not look: ", name(a.error)));
+  if (a.error) return draw(body("findings"), h("p", { class: "wrong" }, "The doctor could not look: ", name(a.error, sentence)));
   if (a.checked === null) return draw(body("findings"), say(a.running ? "The doctor is looking for the first time." : "The doctor has not looked yet."));
   const wrong = (a.findings ?? []).filter((f) => f.status === "failure" || f.status === "warning"), rest = (a.findings ?? []).filter((f) => !wrong.includes(f));
   draw(body("findings"),

@@ -4,7 +4,7 @@ import * as format from "./format.js";
 
 const part = document.querySelector('[data-part="tiles"]');
 
-const tile = (title, main, ...below) => h("div", { class: "tile" }, h("h3", {}, title), h("p", { class: "main" }, main), ...below.map((b) => h("p", { class: "below" }, b)));
+const tile = (title, main, ...below) => h("div", { class: "tile" }, h("h3", {}, title), h("p", { class: "main" }, main), ...below.filter((b) => b !== null).map((b) => h("p", { class: "below" }, b)));
 
 function flow(past, title, what) {
   const latest = (series) => past.latest(`ring_${what}${series}`);
@@ -14,7 +14,7 @@ function flow(past, title, what) {
   return tile(title,
     value(latest("_bytes"), format.bytesPerSecond(latest("_bytes")), from("_bytes")),
     [value(latest("s"), format.perSecond(latest("s"), "requests"), from("s"))],
-    ["p99 ", value(p99, format.seconds(p99), from("_p99"))],
+    p99 === null ? "no request just now" : ["p99 ", value(p99, format.seconds(p99), from("_p99"))],
     ["at most ", format.bytesPerSecond(past.most(`ring_${what}_bytes`))]);
 }
 
@@ -24,7 +24,8 @@ function disk(s) {
     return tile("Cache",
       [value(s.keeper.used_bytes, format.bytes(s.keeper.used_bytes), "status:/keeper/used_bytes")],
       share === null ? "without a limit" : ["of ", value(s.keeper.limit_bytes, format.bytes(s.keeper.limit_bytes), "status:/keeper/limit_bytes"), ", ", format.ratio(share), bar(share, share > 1 ? "bad" : "good")],
-      s.keeper.scanned ? [value(s.keeper.files, format.count(s.keeper.files), "status:/keeper/files"), " files"] : "still counting the files");
+      s.keeper.scanned ? [value(s.keeper.files, format.count(s.keeper.files), "status:/keeper/files"), " files"] : "still counting the files",
+      s.space ? [value(s.space.free_bytes, format.bytes(s.space.free_bytes), "status:/space/free_bytes"), " free on the disk"] : null);
   }
   if (!s.space) return tile("Disk", "?", "the file system does not answer");
   const used = s.space.size_bytes - s.space.free_bytes, share = s.space.size_bytes > 0 ? used / s.space.size_bytes : 0;
