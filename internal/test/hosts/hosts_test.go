@@ -273,13 +273,20 @@ func isSick(h *Hosts, n int) (is bool, last string) {
 	return is, last
 }
 
-// onlyEIO has a host use the mount in many ways, and wants EIO of each.
-func onlyEIO(t *testing.T, h *Hosts, n int, path string) {
+// asking are commands that no client of a file system answers without its servers. Some are executed when those are back: what they remove or change is
+// path.victim.
+func asking(path string) []string {
+	victim := path + ".victim"
+	return []string{
+		"ls " + Mount, "echo new >" + path + ".new", "mkdir " + path + ".dir", "rm " + victim, "mv " + victim + " " + path + ".moved", "truncate -s 1 " + victim,
+		"cat " + Mount + "/missing",
+	}
+}
+
+// onlyEIO has a host run commands, and wants EIO of each.
+func onlyEIO(t *testing.T, h *Hosts, n int, commands ...string) {
 	t.Helper()
-	for _, command := range []string{
-		"stat " + Mount, "ls " + Mount, "cat " + path, "echo more >>" + path, "echo new >" + path + ".new", "mkdir " + path + ".dir",
-		"rm " + path, "mv " + path + " " + path + ".moved", "truncate -s 1 " + path, "cat " + Mount + "/missing",
-	} {
+	for _, command := range commands {
 		_, err := h.Run(n, "timeout 60 sh -c '"+command+"'")
 		if err == nil || !strings.Contains(err.Error(), "Input/output error") {
 			t.Errorf("host %d: %s: %v, want an input/output error", n, command, err)
@@ -291,7 +298,7 @@ func onlyEIO(t *testing.T, h *Hosts, n int, path string) {
 // the daemon for dead, and the truth in readiness and log. The daemon goes on when they are back, with what clients had open.
 func bricks(t *testing.T, h *Hosts) {
 	path := Mount + "/bricks"
-	h.Must(1, "yes | head -c 65536 >"+path)
+	h.Must(1, "yes | head -c 65536 >"+path+"; cp "+path+" "+path+".victim")
 	h.Do("server", "kill", "1")
 	eventually(t, "host 2 reads with one brick away", func() bool { got, _ := h.Run(2, "head -c 2 "+path); return got == "y\n" })
 	h.RingWrite(1, path, 0, bytes.Repeat([]byte("m"), 65536))
@@ -299,7 +306,7 @@ func bricks(t *testing.T, h *Hosts) {
 	h.Do("server", "kill", "2")
 	sick(t, h, 1, "transport endpoint is not connected")
 	sick(t, h, 2, "transport endpoint is not connected")
-	onlyEIO(t, h, 1, path)
+	onlyEIO(t, h, 1, append(asking(path), "stat "+Mount, "cat "+path, "echo more >>"+path+".victim")...)
 	if _, err := held.Read(); err == nil || !strings.Contains(err.Error(), "input/output error") {
 		t.Errorf("a ring's read without a quorum: %v", err)
 	}
@@ -320,12 +327,12 @@ func bricks(t *testing.T, h *Hosts) {
 // without is a CephFS whose only server of a kind has died: it hangs, and what hangs is answered in bounded time.
 func without(t *testing.T, h *Hosts, server string) {
 	path := Mount + "/without-" + server
-	h.Must(1, "yes | head -c 65536 >"+path)
+	h.Must(1, "yes | head -c 65536 >"+path+"; cp "+path+" "+path+".victim")
 	held := h.Hold(1, path, 65536)
 	h.Do("server", "kill", server)
 	if server == "mds" {
 		sick(t, h, 1, "has not answered")
-		onlyEIO(t, h, 1, path)
+		onlyEIO(t, h, 1, asking(path)...) // ceph-fuse may know the rest
 	} else if _, err := held.Read(); err == nil || !strings.Contains(err.Error(), "timed out") {
 		t.Errorf("a ring's read without the OSD: %v", err) // names go on
 	}
