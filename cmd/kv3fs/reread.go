@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -61,7 +62,7 @@ func (r *rereader) serve() (daemon.Reload, error) {
 		return daemon.Reload{}, values.explain(err)
 	}
 	texts := textsOf(kctx.Selected())
-	reload := daemon.Reload{Keeping: next.Keeper.keeping(), Admin: adminWeb}
+	reload := daemon.Reload{Keeping: next.Keeper.keeping(), Admin: adminWeb, SlowIO: time.Duration(next.SlowIO)}
 	for _, flag := range kctx.Selected().Flags {
 		from, to := r.texts[flag.Name], texts[flag.Name]
 		if !isKey(flag) || from == to {
@@ -104,6 +105,8 @@ func partOf(flag string) (daemon.Part, string) {
 	switch flag {
 	case "log-level", "log-format":
 		return daemon.OfLog, ""
+	case "slow-io":
+		return daemon.OfRings, ""
 	case "capacity", "high-watermark", "low-watermark", "eviction-grace":
 		return daemon.OfKeeping, ""
 	case "admin-token-file", "admin-cert", "admin-key":

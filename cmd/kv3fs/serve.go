@@ -47,6 +47,7 @@ type serveCmd struct {
 	Checksums  string        `default:"on" enum:"on,off" help:"on: keep checksums of what is written through the rings, or through a mount without passthrough, and compare them when it is read through the rings: what is damaged completes with EIO, which engines take for a miss. docs/integrity.md"`
 	Deadline   time.Duration `default:"5s" range:"1ms..24h" help:"Time after which a ring request completes with ETIMEDOUT and, where --shared is in effect, a call of the mount with EIO. Raise it for a slow distributed file system."`
 	Workers    int           `default:"64" range:"1..4096" help:"Number of ring requests executed at once, per priority. Raise it for a device that needs more requests in flight."`
+	SlowIO     slowIO        `name:"slow-io" default:"1s" range:"off..1h" placeholder:"TIME" help:"From when on a ring request is logged as slow, with its file and where the time went, or off. One line a minute for each cause; docs/logs.md"`
 	BlockBytes byteSize      `default:"1MiB" placeholder:"SIZE" range:"4KiB..1GiB" help:"st_blksize of files, a power of two. It corresponds to 3FS's chunk size: punched holes are multiples of it."`
 
 	AllowOther  bool          `help:"Let other users access the mount. Always on for root; a daemon of another user needs user_allow_other in /etc/fuse.conf."`
@@ -146,7 +147,7 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Settings:  set,
 		Sharing:   c.Shared.sharing(),
 		IO:        mode,
-		Rings:     ringserver.Options{Deadline: c.Deadline, Workers: c.Workers},
+		Rings:     ringserver.Options{Deadline: c.Deadline, Workers: c.Workers, SlowIO: time.Duration(c.SlowIO)},
 		Pages:     pageService,
 		Limits:    c.Limits.limits(),
 		Keeping:   c.Keeper.keeping(),

@@ -181,6 +181,14 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Rings.MaxRegistrations = c.Limits.Registrations
 	c.Rings.MaxRingUsers = c.Limits.RingUsers
 	c.Rings.MaxMappedBytes = c.Limits.mappedBytes(host.Local())
+	space := newDataSpace(data)
+	full := newDiskFull(space, c.Log)
+	c.Rings.DiskFull = full.failed
+	fullCtx, endFull := context.WithCancel(context.Background())
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	defer endFull()
+	looking.Go(func() { full.run(fullCtx) })
 	rings, err := ringserver.New(files{tree}, set.Readonly, mover, c.Rings)
 	if err != nil {
 		return err
@@ -201,7 +209,6 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Mount.Limits = c.Limits.mount(host.Local())
 	c.Mount.Daemon = identity(c, data)
 	c.Pages.health = c.health
-	space := newDataSpace(data)
 	c.Pages.registry = newRegistry(c.Version)
 	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(atWork), newLookupMetrics(looked), newClientMetrics(rings), healthMetric(c.health), space)
 	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared}, c.Pages, pageFiles)
@@ -231,7 +238,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
 	defer startChecksums(sums)()
-	again := &reloader{read: c.Reload, data: data, keep: keep, web: adminWeb, audit: c.audit()}
+	again := &reloader{read: c.Reload, data: data, keep: keep, rings: rings, web: adminWeb, audit: c.audit()}
 	err = serve(ctx, c, stop, tree, rings, mnt, pageService, keep, sums, able, shown, again, st.dir, ready)
 	stop.now("its files and checksums")
 	if err == nil { // nobody holds anything of this mount
@@ -384,6 +391,9 @@ func (f files) Acquire(ino uint64, c cred.Caller, write bool) (ringserver.File, 
 	}
 	return file, nil
 }
+
+// Path returns a file's path below the mount.
+func (f files) Path(ino uint64) string { return f.tree.PathOf(ino) }
 
 // rootFile is a file lent to the super-user, who may use all of the disk.
 type rootFile struct{ *tree.File }

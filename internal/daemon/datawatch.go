@@ -15,8 +15,7 @@ import (
 const lookAtData = 10 * time.Second
 
 // dataWatch notices that the data directory was deleted, renamed or covered by another one:
-// the daemon goes on serving the old one, which nobody can reach by its name. It also notices that
-// the disk is full, of which the daemon hears nothing while the kernel writes by itself.
+// the daemon goes on serving the old one, which nobody can reach by its name.
 type dataWatch struct {
 	dir  string
 	was  unix.Stat_t
@@ -49,7 +48,6 @@ func watchData(dir string, period time.Duration, log *slog.Logger) (*dataWatch, 
 func (w *dataWatch) end() { close(w.quit) }
 
 func (w *dataWatch) look() {
-	w.lookAtSpace()
 	var is unix.Stat_t
 	err := unix.Stat(w.dir, &is)
 	what := ""
@@ -64,23 +62,5 @@ func (w *dataWatch) look() {
 	if more, now := w.pace.Log(what); now {
 		w.log.Error("the data directory was "+what+": the daemon serves the former one, and new files are lost once it stops",
 			"data", w.dir, "cure", "copy what is needed from the mount, stop the daemon, put the directory back, start the daemon", "more", more)
-	}
-}
-
-// leastFree is less than most writes of KV cache need.
-const leastFree = 1 << 20
-
-func (w *dataWatch) lookAtSpace() {
-	var st unix.Statfs_t
-	if unix.Statfs(w.dir, &st) != nil || st.Blocks == 0 { // 0: it has no limit
-		return
-	}
-	free := int64(st.Bavail) * st.Bsize
-	if free >= leastFree && (st.Files == 0 || st.Ffree > 0) {
-		return
-	}
-	if more, now := w.pace.Log("full"); now {
-		w.log.Error("the data directory's disk is full: writes fail with ENOSPC",
-			"data", w.dir, "free bytes", free, "free inodes", st.Ffree, "cure", "delete what is not needed, or enlarge it: df and df -i", "more", more)
 	}
 }

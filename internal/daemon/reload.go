@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/admin"
 	"github.com/kv3fs/kv3fs/internal/admin/web"
+	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/keeper"
 )
 
@@ -26,6 +28,7 @@ type Part int
 const (
 	Fixed Part = iota
 	OfLog
+	OfRings
 	OfKeeping
 	OfAdmin
 )
@@ -34,6 +37,7 @@ const (
 type Reload struct {
 	Settings []Setting
 	Keeping  Keeping
+	SlowIO   time.Duration
 	Admin    AdminWeb
 	// Commit is called once all of it is in effect, but for settings that need a restart.
 	Commit func([]Setting)
@@ -44,6 +48,7 @@ type reloader struct {
 	read  func() (Reload, error) // nil: there is nothing to read
 	data  string
 	keep  *keeping
+	rings *ringserver.Server
 	web   *web.Server
 	audit *slog.Logger
 
@@ -120,6 +125,9 @@ func (r *reloader) locked() ([]Setting, error) {
 		if err := r.keep.SetLimits(limits); err != nil { // the last that can fail, and the first that changes something
 			return nil, err
 		}
+	}
+	if changed[OfRings] {
+		r.rings.SetSlowIO(next.SlowIO)
 	}
 	if changed[OfAdmin] {
 		r.web.SetAccess(next.Admin.Token, next.Admin.TLS)

@@ -42,6 +42,9 @@ func (c *clock) now() int64 {
 	}
 }
 
+// tickedAt returns the time at the last tick, on the same clock as now.
+func (c *clock) tickedAt() int64 { return c.last.Load() - c.paused.Load() }
+
 // tick keeps the clock going. It is called at intervals well below tolerance.
 func (c *clock) tick() int64 {
 	now := c.now()

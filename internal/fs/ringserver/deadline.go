@@ -132,6 +132,7 @@ func (r *ring) rescue(limit int64) {
 				again.moved.Store(q.moved.Load())
 			}
 			r.inflight.replace(q, again)
+			again.spent, again.waitsAt = q.spent, q.takenAt
 			r.enqueue(again)
 		}
 		q = next
@@ -151,6 +152,9 @@ func (r *ring) expire(limit int64) (expired int) {
 	for q := r.inflight.first; q != nil && q.admitted < limit; q = next {
 		next = q.next
 		before := q.state.Swap(stateAnswered)
+		if before < stateDone {
+			q.expiredIn = before
+		}
 		if invariants.Enabled {
 			invariants.Check(before < stateAnswered || before == stateAnswered && q.needsDetach, "request %d: expired in state %d", q.index, before)
 		}

@@ -60,6 +60,8 @@ type borrowed struct {
 	grew     bool  // written, but Settle has not been called
 	reserved int64 // for that
 
+	summing int64 // how long checksums took in this turn, by the clock's ticks
+
 	check *integrity.Read // these are the worker's
 	sums  *integrity.Write
 
@@ -133,7 +135,9 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 	if !q.state.CompareAndSwap(stateTaken, stateBegun) {
 		return // expired, or queued again for another worker
 	}
+	tick := s.clock.tickedAt()
 	if err := s.prepare(r, q, b); err != nil {
+		q.spend(s.clock, spentOpening, tick)
 		q.result = s.failed(r, q, err)
 		return
 	}
@@ -141,9 +145,11 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 		q.result = 0
 		return
 	}
+	tick = q.spend(s.clock, spentOpening, tick)
 	reserved, err := s.reserve(w, r, q, b)
+	tick = q.spend(s.clock, spentRoom, tick)
 	if err != nil {
-		q.result = s.failed(r, q, err)
+		q.result = s.failed(r, q, noRoom{err})
 		return
 	}
 	b.grew, b.reserved = b.grew || r.write, b.reserved+reserved
@@ -155,6 +161,10 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 	if b.file.Renew(opened, err) && q.state.Load() == stateRunning {
 		n, err = s.movePiece(r, b, q)
 	}
+	q.spend(s.clock, spentDevice, tick)
+	q.spent[spentDevice] -= b.summing
+	q.spent[spentSums] += b.summing
+	b.summing = 0
 	if errors.Is(err, syscall.EBADF) {
 		err = syscall.ESTALE // it is the daemon's descriptor that is bad
 	}
@@ -294,8 +304,10 @@ func (s *Server) write(b *borrowed, sums *integrity.Write, w shm.Window, off, fi
 	}
 	var hashed int64 // of w
 	hash := func(n int64) {
+		began := s.clock.tickedAt()
 		sums.Hash(w.From(hashed).First(n - hashed))
 		hashed = n
+		b.summing += s.clock.tickedAt() - began
 	}
 	n, waited, err = s.mover.WritePieces(b.file, w, off, fileOff, blockio.Pieces{Bytes: integrity.RangeBytes, Moved: hash})
 	if err == nil {

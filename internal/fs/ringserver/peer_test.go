@@ -64,6 +64,12 @@ func (s *dirFiles) Acquire(ino uint64, _ cred.Caller, _ bool) (File, error) {
 	return dirFile{f, filepath.Dir(s.names[ino]), s.rooms[ino]}, nil
 }
 
+func (s *dirFiles) Path(ino uint64) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[ino]
+}
+
 func (s *dirFiles) add(t testing.TB, path string, flags int) uint64 {
 	t.Helper()
 	f, err := os.OpenFile(path, flags, 0o600)

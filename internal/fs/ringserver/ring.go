@@ -73,6 +73,7 @@ type ring struct {
 	partialSince time.Time // when the waiting partial batch was first seen; zero: there is none
 	timer        *time.Timer
 	spare        []*request
+	slowOnes     []slowRequest
 	tallies      []tally // of what is posted and not yet published
 	postedAt     int64   // when the first of them was, on the server's clock
 	seen         int32   // how many of the submitted requests were there at seenAt already
@@ -123,7 +124,8 @@ func (r *ring) unlock() {
 	r.backlog.Store(len(r.queued) > 0)
 	answered := r.counted - r.inflight.n
 	r.counted = r.inflight.n
-	user := r.user
+	user, slow := r.user, r.slowOnes
+	r.slowOnes = nil
 	if answered != 0 {
 		user.admitted.Add(int64(-answered))
 	}
@@ -131,6 +133,7 @@ func (r *ring) unlock() {
 	if r.missed.Load() && r.missed.Swap(false) {
 		r.poller.list(r)
 	}
+	r.server.tellSlow(slow)
 	if answered > 0 && user.held.Load() && user.held.Swap(false) {
 		r.poller.mark(user)
 	}
@@ -168,6 +171,7 @@ func (r *ring) take(batch []*request) (_ []*request, bytes, left int64) {
 		}
 		q.state.Store(stateTaken)
 		q.takenAt = now
+		q.spent[spentQueued] += max(now-q.waitsAt, 0)
 		bytes += q.piece
 		batch = append(batch, q)
 	}
@@ -241,7 +245,7 @@ func (r *ring) admit() {
 		var s wire.Sqe
 		s.Decode(&sqe)
 		q := r.newRequest()
-		q.index, q.userdata, q.admitted, q.lay = s.Index, s.Userdata, now, r.laySince(now)
+		q.index, q.userdata, q.admitted, q.lay, q.waitsAt = s.Index, s.Userdata, now, r.laySince(now), now
 		if r.layout.Valid(s.Index) {
 			r.m.CopyOut(args[:], r.layout.ArgsOff(s.Index))
 			q.args.Decode(&args)
@@ -365,6 +369,7 @@ func (r *ring) complete(batch []*request) (again bool) {
 			q.dropView(&r.server.unmaps)
 		default:
 			q.unfinished = false
+			q.waitsAt = r.server.clock.now()
 			r.enqueue(q)
 			again = true
 		}
@@ -471,7 +476,7 @@ func (r *ring) newRequest() *request {
 		r.spare = r.spare[:n-1]
 		return q
 	}
-	return &request{}
+	return &request{expiredIn: stateDone}
 }
 
 // recycle keeps a request for reuse once no worker can touch it any more.
@@ -484,6 +489,7 @@ func (r *ring) recycle(q *request) {
 	q.dropView(&r.server.unmaps)
 	q.state.Store(stateQueued)
 	q.moved.Store(0)
+	q.spent, q.expiredIn = [spentParts]int64{}, stateDone
 	q.badIndex, q.needsDetach, q.unfinished, q.begun, q.result = false, false, false, false, 0
 	q.countedIn.Store(nil)
 	if len(r.spare) < mostSpare {

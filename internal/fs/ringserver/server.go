@@ -76,6 +76,8 @@ type Files interface {
 	// Errors are syscall.Errno: EBADF for a number that the kernel does not know or
 	// that is no regular file, EACCES where c may not open it.
 	Acquire(ino uint64, c cred.Caller, write bool) (File, error)
+	// Path returns the path of a file, for people; "" where the number is unknown. It does not wait for the file system.
+	Path(ino uint64) string
 }
 
 // Options configure a Server. Zero values mean the defaults.
@@ -96,8 +98,13 @@ type Options struct {
 	// MaxRingUsers bounds the users, other than root, that have submit semaphores; default
 	// 4096, or what the limit on open files allows, if that is less.
 	MaxRingUsers int
-	Health       *health.Store // of the files' file system; nil: nobody looks after it
-	Logger       *slog.Logger  // default slog.Default
+	// SlowIO is from when on a request is worth a line in the log; 0: none is.
+	SlowIO time.Duration
+	// DiskFull is called, by workers, for each write that the file system refuses with ENOSPC, in place of a line in the log; nil: there is
+	// a line, now and then.
+	DiskFull func()
+	Health   *health.Store // of the files' file system; nil: nobody looks after it
+	Logger   *slog.Logger  // default slog.Default
 }
 
 // Server serves rings. Its registry methods may be called concurrently at any time
@@ -121,6 +128,7 @@ type Server struct {
 	traffic     trafficTable
 	clients     *clientTable
 	refusals    refusals
+	slowIO      atomic.Int64    // see SetSlowIO
 	expired     [2]atomic.Int64 // requests that met their deadline: reads, writes
 	stuck       bool            // Run has left stuck workers behind
 }
@@ -147,6 +155,7 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 		o.Logger = slog.Default()
 	}
 	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes), traffic: newTrafficTable(), clients: newClientTable()}
+	s.SetSlowIO(o.SlowIO)
 	s.leftovers = newLeftovers(o.Logger)
 	var err error
 	if s.owners, err = newOwners(s.reap, newUnseen(o.Logger, s.reap), watchable()); err != nil {

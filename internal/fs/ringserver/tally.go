@@ -28,6 +28,9 @@ func (r *ring) note(q *request, result int64) {
 		r.process.of(r.write).failed.Add(1)
 	}
 	if took >= slowEnough {
+		if int64(took) >= r.server.slowIO.Load() && len(r.slowOnes) < mostSlow {
+			r.noteSlow(q, result, took)
+		}
 		dir.of(r.write).took.Show(histogram.Example{Took: took, At: time.Now(), File: q.args.FileIno, PID: r.process.pid})
 	}
 	at := len(r.tallies) - 1

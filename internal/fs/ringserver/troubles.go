@@ -51,10 +51,28 @@ func cureOfRefusal(name, target string, err error) string {
 	return "kv3fs doctor"
 }
 
+// noRoom is the error of a write for which the limits of kv3fs have no room, whatever the disk has.
+type noRoom struct{ error }
+
+func (e noRoom) Error() string {
+	return "no room within the capacity, or a quota of kv3fs: " + e.error.Error()
+}
+
+// Unwrap returns the error that the client gets.
+func (e noRoom) Unwrap() error { return e.error }
+
+func (e noRoom) is(errno syscall.Errno) bool { return errors.Is(e.error, errno) }
+
 // noteFailed logs that a request failed for a reason that an operator must know.
 func (s *Server) noteFailed(r *ring, q *request, err error) {
 	cure := ""
+	var limit noRoom
 	switch {
+	case errors.As(err, &limit) && (limit.is(syscall.ENOSPC) || limit.is(syscall.EDQUOT)):
+		cure = "a larger --capacity or kv3fs quota, or fewer pins: what is left may not go; kv3fs stat and kv3fs ls show it"
+	case errors.Is(err, syscall.ENOSPC) && s.opts.DiskFull != nil:
+		s.opts.DiskFull()
+		return
 	case errors.Is(err, syscall.ENOSPC):
 		cure = "delete what is not needed: df and df -i of the data directory"
 	case errors.Is(err, syscall.EDQUOT):
@@ -65,6 +83,6 @@ func (s *Server) noteFailed(r *ring, q *request, err error) {
 		return
 	}
 	if more, now := s.pace.Log(fmt.Sprint("request ", err)); now {
-		s.log.Error("requests of rings fail", "err", err, "write", r.write, "inode", q.args.FileIno, "uid", r.cred.UID, "cure", cure, "more", more)
+		s.log.Error("requests of rings fail", "err", err, "file", s.files.Path(q.args.FileIno), "write", r.write, "inode", q.args.FileIno, "uid", r.cred.UID, "cure", cure, "more", more)
 	}
 }

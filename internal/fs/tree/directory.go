@@ -40,3 +40,14 @@ func spreads(name string) bool {
 	const mostDigits = 5 // UCM's data_dir_shard_bytes
 	return strings.HasPrefix(name, ".") || len(name) <= mostDigits && strings.Trim(name, "-0123456789abcdef") == ""
 }
+
+// PathOf returns the path of an inode below the mount as it is now, and "" for a number that the kernel does not know. It makes no system call.
+func (t *Tree) PathOf(ino uint64) string {
+	n, ok := t.byIno.get(ino)
+	if !ok {
+		return ""
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return t.pathLocked(n.place)
+}
