@@ -43,6 +43,7 @@ func reports() map[string]reflect.Type {
 		"bench engine":      reflect.TypeFor[enginebench.Report](),
 		"bench hosts":       reflect.TypeFor[hostsbench.Report](),
 		"status":            reflect.TypeFor[statusReport](),
+		"top":               reflect.TypeFor[topReport](),
 		"stat":              reflect.TypeFor[statReport](),
 		"du":                reflect.TypeFor[duReport](),
 		"ls":                reflect.TypeFor[lsReport](),

@@ -174,7 +174,15 @@ func (c *serveCmd) examine(ctx context.Context) ([]api.Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := doctor.Run(ctx, doctor.Options{Mount: c.Mount, Data: c.Data, NoBandwidth: true, Host: host.Local(), Probe: []string{self, "probe"}})
+	mount, err := filepath.Abs(c.Mount)
+	if err != nil {
+		return nil, err
+	}
+	data, err := filepath.Abs(c.Data)
+	if err != nil {
+		return nil, err
+	}
+	report := doctor.Run(ctx, doctor.Options{Mount: mount, Data: data, NoBandwidth: true, Host: host.Local(), Probe: []string{self, "probe"}})
 	if report.Interrupted {
 		return nil, ctx.Err()
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/kv3fs/kv3fs/internal/admin/api"
+	"github.com/kv3fs/kv3fs/internal/admin/top"
 )
 
 // Exit statuses of status, besides 0 for healthy.
@@ -150,12 +150,12 @@ func (c *statusCmd) ask(ctx context.Context, d runningDaemon) (daemonStatus, err
 func (d *daemonStatus) write(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if d.Status == nil {
-		fmt.Fprintf(t, "%s\t%s\n", visible(cmp.Or(d.Mount, d.Data)), d.Health)
-		fmt.Fprintf(t, "why\t%s\n", visible(d.Error))
+		fmt.Fprintf(t, "%s\t%s\n", top.Visible(cmp.Or(d.Mount, d.Data)), d.Health)
+		fmt.Fprintf(t, "why\t%s\n", top.Visible(d.Error))
 		return t.Flush()
 	}
 	for _, line := range statusLines(&d.Status.is) {
-		fmt.Fprintf(t, "%s\t%s\n", line.name, visible(line.text))
+		fmt.Fprintf(t, "%s\t%s\n", line.name, top.Visible(line.text))
 	}
 	return t.Flush()
 }
@@ -168,7 +168,7 @@ func statusLines(s *api.Status) (all []statusLine) {
 	add := func(name, format string, args ...any) {
 		all = append(all, statusLine{name, fmt.Sprintf(format, args...)})
 	}
-	add("kv3fs "+visible(s.Version), "%s", s.Health)
+	add("kv3fs "+top.Visible(s.Version), "%s", s.Health)
 	about := ""
 	if s.Readonly {
 		about += ", read-only"
@@ -221,10 +221,4 @@ func statusLines(s *api.Status) (all []statusLine) {
 		}
 	}
 	return all
-}
-
-// visible returns a text with what a terminal might obey, and what is not UTF-8, in the way of Go's strings.
-func visible(text string) string {
-	quoted := strconv.Quote(text)
-	return strings.ReplaceAll(strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`), `\\`, `\`)
 }
