@@ -71,6 +71,7 @@ func TestGlusterFS(t *testing.T) {
 	seeEachOther(t, h)
 	t.Run("F: bricks", func(t *testing.T) { bricks(t, h) })
 	t.Run("pages", func(t *testing.T) { pages(t, h) })
+	t.Run("keep", func(t *testing.T) { keep(t, h) })
 	if !testing.Short() {
 		t.Run("blocks", func(t *testing.T) { blocks(t, h) })
 		t.Run("hosts come back", func(t *testing.T) { comeBack(t, h) })
@@ -86,6 +87,7 @@ func TestCephFS(t *testing.T) {
 		t.Run("without the "+server, func(t *testing.T) { without(t, h, server) })
 	}
 	t.Run("pages", func(t *testing.T) { pages(t, h) })
+	t.Run("keep", func(t *testing.T) { keep(t, h) })
 	t.Run("hosts come back", func(t *testing.T) { comeBack(t, h) })
 }
 
