@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/kv3fs/kv3fs/internal/test/leaktest"
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
-func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/kvstore"
 	"github.com/kv3fs/kv3fs/kvstore/device"
 	"github.com/kv3fs/kv3fs/kvstore/storetest"
@@ -20,6 +21,19 @@ func TestChains(t *testing.T) {
 
 // It also holds for memory of a device, in every chain that takes it. KV3FS_SUITES=all, as
 // at night, tests every sentence, and in more chains.
+// The chain of a host that shares a 3FS with others, over a real mount and its rings.
+func TestChainOnMount(t *testing.T) {
+	d := daemontest.Serve(t)
+	latest := ""
+	storetest.Run(t, "Cache|Segment|Ds3fs", storetest.Options{Mount: func(t testing.TB, dir string) string {
+		if dir != latest {
+			d.Empty(t)
+			latest = dir
+		}
+		return d.Mount
+	}})
+}
+
 func TestChainsOnDevice(t *testing.T) {
 	chains, all := []string{"Cache|Posix", "Gds"}, os.Getenv("KV3FS_SUITES") == "all"
 	if all {
