@@ -47,6 +47,22 @@ func eioFor(name string) func(faultdir.Call) syscall.Errno {
 	}
 }
 
+// "kv3fs du" asks nothing of the file system.
+func TestUsageReadsNothing(t *testing.T) {
+	d, k := failing(t, 8)
+	d.Fail(func(c faultdir.Call) syscall.Errno {
+		t.Errorf("%+v", c)
+		return syscall.EIO
+	})
+	n := int64(0)
+	must(t, k.Usage(t.Context(), ".", 1, func(u Usage) error { n = max(n, u.Files); return nil }))
+	groups, err := k.Groups(".")
+	if err != nil || len(groups) != 1 || groups[0].Files != 8 || n != 8 {
+		t.Errorf("%d files; %+v, %v", n, groups, err)
+	}
+	d.Heal()
+}
+
 // A file that cannot be looked at is neither removed nor forgotten: it takes what it took.
 func TestUnreadableFileCounts(t *testing.T) {
 	d, k := failing(t, 8)

@@ -182,7 +182,9 @@ func (c *lru) use(block uint64, now time.Duration) {
 }
 
 // The keeper serves what its policy serves in "kv3fs bench policy", but for a hundredth of the
-// blocks, and the curve says what LRU would serve of the uses that the keeper sees, but for two hundredths.
+// blocks, and the curve says what LRU would serve of the uses that the keeper sees, but for two hundredths where it follows all blocks. Which
+// it follows of more than that differs each time: of Mooncake's conversation trace, at 1 and 5 %, 0.013 was the root mean square of 60 errors, and
+// their mean 0.002. So the bound is three times that.
 // KV3FS_TRACES names a trace in Mooncake's format to try instead of a generated one.
 func TestReplay(t *testing.T) {
 	var trace bytes.Buffer
@@ -205,6 +207,11 @@ func TestReplay(t *testing.T) {
 	}
 	bench, err := policybench.Run(t.Context(), known, o)
 	must(t, err)
+	const followed = 8192 // as curve.Options have it
+	bound := 0.02
+	if bench.DistinctBlocks > followed {
+		bound = 0.04
+	}
 	for _, c := range bench.Capacities {
 		e := newEngine(t, c.Blocks)
 		for _, other := range bench.Capacities {
@@ -222,7 +229,7 @@ func TestReplay(t *testing.T) {
 		for _, lru := range e.caches {
 			says, is := e.learner.curve.HitRatio(int64(lru.most)*blockBytes), lru.hits/lru.uses
 			t.Logf("  of the uses, LRU with %d blocks serves %.4f; the curve says %.4f", lru.most, is, says)
-			if math.Abs(says-is) > 0.02 {
+			if math.Abs(says-is) > bound {
 				t.Errorf("%d blocks: the curve says that LRU with %d serves %.4f; it serves %.4f", c.Blocks, lru.most, says, is)
 			}
 		}

@@ -40,6 +40,24 @@ func TestMemoryIsAHundredthOfTheKeepers(t *testing.T) {
 	}
 }
 
+// A use costs more than a hash, a count and two comparisons only if its entry is followed: of a million entries, less than a hundredth are.
+func TestFewUsesAreFollowed(t *testing.T) {
+	const keys = 1_000_000
+	e := New(Options{})
+	for key := range uint64(keys) {
+		e.Use(key, 1<<20, int64(key), false)
+	}
+	n := 0
+	for key := range uint64(keys) {
+		if e.Follows(key) {
+			n++
+		}
+	}
+	if n == 0 || n > keys/100 {
+		t.Errorf("%d of %d entries are followed", n, keys)
+	}
+}
+
 // BenchmarkShare prints what part of the processor's time of a read the curve takes for one use: of a million entries, of which it
 // follows a sample, and of 8192, all of which it follows. The reads are from the page cache by system call, to which a ring adds
 // its own; and a file that is read in many parts within a second is used once.

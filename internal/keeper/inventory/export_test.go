@@ -19,3 +19,11 @@ func (v *Inventory) Places() int {
 	defer v.dirs.mu.RUnlock()
 	return len(v.dirs.places.all)
 }
+
+// WithoutFiles calls fn while nothing is known of any file: what looks at one panics.
+func (v *Inventory) WithoutFiles(fn func()) {
+	main := v.main
+	v.main = nil
+	defer func() { v.main = main }()
+	fn()
+}

@@ -28,6 +28,38 @@ func byModel(v *inventory.Inventory, d *inventory.Directory) map[string]inventor
 	return all
 }
 
+// What directories, owners and models take is known without a look at any file, however many there are: it is what "kv3fs du" prints.
+func TestTotalsNeedNoFiles(t *testing.T) {
+	v, key := grouped(t)
+	root, dir := v.KeyOf(v.Root()), key(1)
+	v.Created(dir, root, "dir", true)
+	const files, models = 500, 7
+	for i := range files {
+		v.Created(key(2+i), dir, fmt.Sprint("m", i%models), false)
+		v.Settle(key(2+i), 0, 8)
+	}
+	d, _ := v.Directory(dir)
+	v.WithoutFiles(func() {
+		for _, top := range []*inventory.Directory{v.Root(), d} {
+			got := byModel(v, top)
+			n := int64(0)
+			for _, is := range got {
+				n += is.Files
+			}
+			if len(got) != models || n != files {
+				t.Errorf("%d models of %d files", len(got), n)
+			}
+			if top.Files() != files || top.Bytes() < files*8*512 {
+				t.Errorf("%d files of %d bytes", top.Files(), top.Bytes())
+			}
+		}
+		branches, shares, ok := v.Breakdown(".", 1, 10)
+		if !ok || len(branches) != 2 || len(shares) != models {
+			t.Errorf("%v: %v, %v", ok, branches, shares)
+		}
+	})
+}
+
 // Groups follow files as they grow, are renamed, moved and removed, below each directory.
 func TestGroups(t *testing.T) {
 	v, key := grouped(t)
