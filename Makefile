@@ -53,7 +53,7 @@ hosts-test: need-test ## several hosts over a real GlusterFS and a real CephFS, 
 # HISTORIES=200 KV3FS_SEED=S makes the same choices again.
 HISTORIES ?= 200
 .PHONY: histories
-histories: need-test ## 200 histories of three hosts whose page services, etcd and network fail (two hours; root; make nightly has it, too)
+histories: need-test ## 200 histories of three hosts whose page services, etcd and network fail (an hour; root; make nightly has it, too)
 	KV3FS_HISTORIES=$(HISTORIES) KV3FS_REQUIRE_MOUNTS=1 $(GO) test -tags invariants -count=1 -timeout 300m -v -run 'TestManyHosts|TestFullEtcd' ./internal/test/pagehistory
 
 .PHONY: lint
