@@ -80,7 +80,7 @@ export function showCurve(a) {
     chosen.map(([f, i]) => {
       const p = a.points[i], more = (p.hit_ratio - now) * 100;
       return [f === 1 ? "as it is" : factor(f), value(p.capacity_bytes, format.bytes(p.capacity_bytes), `curve:/points/${i}/capacity_bytes`),
-        value(p.hit_ratio, format.ratio(p.hit_ratio), `curve:/points/${i}/hit_ratio`), f === 1 ? "" : `${more < 0 ? "−" : "+"}${Math.abs(more).toFixed(1)} points`];
+        value(p.hit_ratio, format.ratio(p.hit_ratio), `curve:/points/${i}/hit_ratio`), f === 1 ? "" : Math.abs(more) < 0.05 ? "none" : `${more < 0 ? "−" : "+"}${Math.abs(more).toFixed(1)} points`];
     })));
 }
 
