@@ -62,22 +62,29 @@ func TestBothProtocols(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: requests of many clients through a follower; bodies and answers of all sizes arrive whole.
+// TestManyAtOnce: requests of many clients through a follower; bodies and answers of all sizes arrive whole. On a busy machine an answer may come too late to
+// be used; then other keys are tried.
 func TestManyAtOnce(t *testing.T) {
 	_, a, b := two(t)
-	a.want("/0/initialize", `{"num_pages":100000}`, 204, "")
+	a.want("/0/initialize", `{"num_pages":1000000}`, 204, "")
+	deadline := time.Now().Add(2 * time.Minute)
 	var wg sync.WaitGroup
 	for i := range 16 {
 		wg.Go(func() {
-			for n := 1; n <= 4096; n *= 8 {
+			try := 0
+			for n := 1; n <= 4096; {
 				var keys []string
 				for k := range n {
-					keys = append(keys, fmt.Sprintf(`["%d.%d.%d",""]`, i, n, k))
+					keys = append(keys, fmt.Sprintf(`["%d.%d.%d.%d",""]`, i, n, try, k))
 				}
 				status, answer := b.do("POST", "/0/reserve_and_allocate_page_indices", `{"keys":[`+strings.Join(keys, ",")+`]}`)
-				if got := strings.Count(answer, "[false,"); status != 200 || got != n || !strings.HasSuffix(answer, "]]}") {
-					t.Errorf("%d of %d keys: %d", got, n, status)
+				if try++; status == 503 && time.Now().Before(deadline) {
+					continue
 				}
+				if got := strings.Count(answer, "[false,"); status != 200 || got != n || !strings.HasSuffix(answer, "]]}") {
+					t.Errorf("%d of %d keys: %d %.200s", got, n, status, answer)
+				}
+				n *= 8
 			}
 		})
 	}
