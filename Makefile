@@ -82,6 +82,10 @@ screenshots: ## make the pictures of docs/dashboard.md, in Chromium
 	KV3FS_SCREENSHOTS=$(CURDIR)/docs $(GO) test -count=1 -run TestScreenshots ./internal/admin/dashboard
 	pngquant --force --ext .png --speed 1 --strip docs/dashboard-light.png docs/dashboard-dark.png
 
+.PHONY: dist
+dist: need ## all that a release has: archives, Debian and RPM packages, wheels, an OCI image, SBOMs, SHA256SUMS; TAG as for release
+	scripts/dist $(TAG)
+
 .PHONY: bench
 bench: build ## the ring against the mount and plain I/O, on tmpfs and on disk
 	bin/kv3fs bench ring --io buffered --scratch /dev/shm
