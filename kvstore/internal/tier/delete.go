@@ -97,6 +97,11 @@ func (s *Store) keepAgain(keys []kv.Key, taken map[kv.Key]bool, isNear bool) {
 			r.forgotten[key] = true
 		}
 	}
+	for d := range s.saving {
+		for _, key := range keys {
+			d.deleted[key] = true
+		}
+	}
 	for _, key := range keys {
 		if s.deleting[key]--; s.deleting[key] > 0 {
 			continue

@@ -12,7 +12,8 @@ import (
 type saving struct {
 	*batch.Batch
 	s        *Store
-	patience patience // with the queue
+	patience patience        // with the queue
+	deleted  map[kv.Key]bool // Deletes of these have ended meanwhile; guarded by Store.mu
 }
 
 // Save is kv.Store's.
@@ -76,6 +77,8 @@ func (d *saving) all() []kv.Shard {
 // nearFirst saves to the near store, and has whole blocks sent to the far one.
 func (d *saving) nearFirst() {
 	s := d.s
+	s.saveBegins(d)
+	defer s.saveEnds(d)
 	t, err := s.near.Save(d.Context(), d.all())
 	if err != nil {
 		for i := range d.Len() {
@@ -107,6 +110,19 @@ func (d *saving) nearFirst() {
 	if len(direct) > 0 {
 		d.direct(direct)
 	}
+}
+
+func (s *Store) saveBegins(d *saving) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.deleted = map[kv.Key]bool{}
+	s.saving[d] = true
+}
+
+func (s *Store) saveEnds(d *saving) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.saving, d)
 }
 
 // note says how the near store has saved a shard of the part.

@@ -48,6 +48,7 @@ type Store struct {
 	searched time.Time             // when keeps were last searched for idle ones, for want of memory
 	owed     map[kv.Key]bool       // blocks that a Delete has left near and perhaps not far; true: perhaps not near either
 	reading  map[*reading]struct{} // loads from far that are under way
+	saving   map[*saving]bool      // saves to the near store that are under way
 	deleting map[kv.Key]int        // calls of Delete that are under way
 }
 
@@ -70,7 +71,7 @@ func New(near, far kv.Store, o Options) (*Store, error) {
 		near: near, far: far, nearName: near.Stats().Store, farName: far.Stats().Store, layout: l, o: o,
 		loads: batch.LimitBatches(batchesAtOnce), saves: batch.LimitBatches(batchesAtOnce),
 		isWanted: map[kv.Key]struct{}{}, owed: map[kv.Key]bool{}, partials: partials{patience: o.Timeout, shards: l.Shards()},
-		keeps: map[kv.Key]*keep{}, reading: map[*reading]struct{}{}, deleting: map[kv.Key]int{},
+		keeps: map[kv.Key]*keep{}, reading: map[*reading]struct{}{}, saving: map[*saving]bool{}, deleting: map[kv.Key]int{},
 		wanted: make(chan kv.Key, wantedAtOnce),
 	}
 	s.memory = newMemory(l.BlockBytes, blocksIn(o.FillBytes, l.BlockBytes), func() {

@@ -230,15 +230,13 @@ func (s *Store) send(d *saving, key kv.Key, unsure bool) {
 	u := s.unsent
 	for {
 		healthy, why := s.health.change(), s.health.err()
-		u.mu.Lock()
-		if u.has(key, unsure) {
-			u.mu.Unlock()
+		if s.put(d, key, unsure) {
 			return
 		}
-		if len(u.all) < u.most {
-			u.put(&parcel{key: key, unsure: unsure})
+		u.mu.Lock()
+		if len(u.all) < u.most { // by now
 			u.mu.Unlock()
-			return
+			continue
 		}
 		if why == nil && u.pause > retryAfter { // one failure may have been the only one
 			why = u.failing
@@ -258,6 +256,24 @@ func (s *Store) send(d *saving, key kv.Key, unsure bool) {
 		}
 		timer.Stop()
 	}
+}
+
+// put queues a block that a save has brought near, if there is room. A Delete that ran meanwhile may have removed it, which is no loss.
+func (s *Store) put(d *saving, key kv.Key, unsure bool) bool {
+	s.mu.Lock() // a Delete begins before this, or finds what is queued
+	defer s.mu.Unlock()
+	unsure = unsure || d.deleted[key] || s.deleting[key] > 0
+	u := s.unsent
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.has(key, unsure) {
+		return true
+	}
+	if len(u.all) >= u.most {
+		return false
+	}
+	u.put(&parcel{key: key, unsure: unsure})
+	return true
 }
 
 // sendLater queues a block whose save has failed, and which is near nevertheless. The caller of one part of it may know of no
