@@ -36,7 +36,7 @@ const (
 //
 //   - "ok": every key is saved, or was found and had its bytes;
 //   - "miss": the page service does not know one of them;
-//   - "unavailable", and why: there was no answer from the page service, or 5xx, or 409;
+//   - "unavailable", and why: there was no answer from the page service, or 5xx, or 409, or it has no page now;
 //   - "sick", and an errno: a ring's request ended with EIO or ETIMEDOUT;
 //   - "wrong", and what: all that must never be.
 func (h *Hosts) Engine(host int) *Process {
@@ -136,8 +136,11 @@ func (e *engine) save(ctx context.Context, keys []string) error {
 			return fmt.Errorf("allocated %v for %v", a.Results, keys)
 		}
 		page, ok := a.Results[i][1].(float64)
-		if !ok || page < 0 {
-			return fmt.Errorf("no page for %s: %v", key, a.Results[i])
+		switch {
+		case !ok:
+			return fmt.Errorf("allocated %v for %s", a.Results[i], key)
+		case page < 0: // a host that has just taken over gives out those only that were kept free
+			return unavailable{fmt.Errorf("no page for %s", key)}
 		}
 		pages[i], written[i] = int64(page), [2]any{key, int64(page)}
 	}
