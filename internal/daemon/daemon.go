@@ -230,6 +230,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if err != nil {
 		return errors.Join(err, pageService.stop())
 	}
+	c.Pages.registry.MustRegister(newMountMetrics(mnt))
 	if why := mnt.WhyNoPassthrough(); why != "" {
 		c.Log.Warn("passthrough is off: clients cannot map files of the mount with MAP_SHARED (ENODEV), and its reads and writes are slower; rings are not affected", "why", why)
 	} else {

@@ -11,6 +11,7 @@ type keeperMetrics struct {
 	keeper  func() *keeper.Keeper // that is at work now; nil: none
 	all     []keeperMetric
 	evicted *prometheus.Desc
+	unused  *prometheus.Desc
 }
 
 type keeperMetric struct {
@@ -24,6 +25,7 @@ func newKeeperMetrics(atWork func() *keeper.Keeper) *keeperMetrics {
 		keeper:  atWork,
 		evicted: prometheus.NewDesc("kv3fs_keeper_removed_files_total", "Files that the keeper has removed, by reason. room: the limit was near. ttl: they were too old. abandoned: their writers left them incomplete. operator: kv3fs evict.", []string{"reason"}, nil),
 	}
+	m.unused = prometheus.NewDesc("kv3fs_keeper_evicted_unused_seconds", "How long files that went for room had not been used. Short: the cache is too small for what is asked of it; kv3fs stat --curve says what more would bring.", nil, nil)
 	gauge := func(name, help string, of func(keeper.State) float64) {
 		m.all = append(m.all, keeperMetric{prometheus.NewDesc("kv3fs_keeper_"+name, help, nil, nil), prometheus.GaugeValue, of})
 	}
@@ -53,6 +55,7 @@ func newKeeperMetrics(atWork func() *keeper.Keeper) *keeperMetrics {
 // Describe implements prometheus.Collector.
 func (m *keeperMetrics) Describe(out chan<- *prometheus.Desc) {
 	out <- m.evicted
+	out <- m.unused
 	for _, one := range m.all {
 		out <- one.desc
 	}
@@ -68,6 +71,14 @@ func (m *keeperMetrics) Collect(out chan<- prometheus.Metric) {
 	for _, one := range m.all {
 		out <- prometheus.MustNewConstMetric(one.desc, one.kind, one.of(s))
 	}
+	buckets, total := map[float64]uint64{}, uint64(0)
+	for i, n := range s.EvictedUnused.Files {
+		total += uint64(n)
+		if i < len(s.EvictedUnused.BoundsSeconds) {
+			buckets[float64(s.EvictedUnused.BoundsSeconds[i])] = total
+		}
+	}
+	out <- prometheus.MustNewConstHistogram(m.unused, total, float64(s.EvictedUnused.SumSeconds), buckets)
 	for reason, n := range map[string]int64{"room": s.EvictedFiles, "ttl": s.ExpiredFiles, "abandoned": s.ReapedFiles, "operator": s.RequestedFiles} {
 		out <- prometheus.MustNewConstMetric(m.evicted, prometheus.CounterValue, float64(n), reason)
 	}

@@ -15,10 +15,10 @@ import (
 
 // ringMetrics exports what the rings of a daemon move.
 type ringMetrics struct {
-	rings                                      *ringserver.Server
-	requests, failed, bytes                    *prometheus.Desc // by directory
-	clientRequests, clientBytes, queue, batch  *prometheus.Desc // by client
-	inFlight, workers, stuck, expired, refused *prometheus.Desc
+	rings                                              *ringserver.Server
+	requests, failed, bytes                            *prometheus.Desc // by directory
+	clientRequests, clientBytes, queue, batch          *prometheus.Desc // by client
+	inFlight, workers, stuck, expired, refused, device *prometheus.Desc
 }
 
 func newRingMetrics(rings *ringserver.Server) *ringMetrics {
@@ -48,12 +48,13 @@ func newRingMetrics(rings *ringserver.Server) *ringMetrics {
 		expired:  desc("requests_expired_total", "Requests that were answered with ETIMEDOUT because they met the deadline (--deadline): the data directory's file system does not answer. Engines lose these loads and saves.", "direction"),
 		refused: desc("refused_total",
 			"Registrations that were refused: iovs, rings, links that are neither, and users' submit semaphores. The log says what to do. File descriptors are registered in the client; a request with one that is unknown fails with EBADF.", "what", "errno"),
+		device: prometheus.NewDesc("kv3fs_data_io_seconds", "Time of the calls by which rings read and wrote files and that waited for the device of the data directory. What is in the page cache, or goes there first, does not wait.", []string{"direction"}, nil),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *ringMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.requests, m.failed, m.bytes, m.clientRequests, m.clientBytes, m.queue, m.batch, m.inFlight, m.workers, m.stuck, m.expired, m.refused} {
+	for _, d := range []*prometheus.Desc{m.requests, m.failed, m.bytes, m.clientRequests, m.clientBytes, m.queue, m.batch, m.inFlight, m.workers, m.stuck, m.expired, m.refused, m.device} {
 		out <- d
 	}
 }
@@ -82,6 +83,9 @@ func (m *ringMetrics) Collect(out chan<- prometheus.Metric) {
 	reads, writes := m.rings.Expired()
 	out <- prometheus.MustNewConstMetric(m.expired, prometheus.CounterValue, float64(reads), "read")
 	out <- prometheus.MustNewConstMetric(m.expired, prometheus.CounterValue, float64(writes), "write")
+	deviceReads, deviceWrites := m.rings.Device()
+	out <- histogramMetric(m.device, deviceReads, "read")
+	out <- histogramMetric(m.device, deviceWrites, "write")
 	what := map[ringserver.Refused]string{ringserver.NameRefused: "link", ringserver.IovRefused: "iov", ringserver.RingRefused: "ring", ringserver.SemaphoreRefused: "semaphore"}
 	for _, r := range m.rings.Refusals() {
 		if r.Times > 0 {

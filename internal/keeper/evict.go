@@ -442,6 +442,7 @@ func (k *Keeper) unlink(dir, name string, info inventory.Info, count *atomic.Int
 		count.Add(1)
 		if count == &k.evicted {
 			k.evictedBytes.Add(f.Bytes)
+			k.evictedAges.add(int64(k.inv.Now()) - int64(f.LastUse))
 		}
 	}
 	k.watched.gone(info.Key)

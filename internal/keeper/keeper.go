@@ -149,6 +149,7 @@ type Keeper struct {
 
 	evicted, evictedBytes, expired, reaped, requested, refused, waited atomic.Int64
 	kept                                                               keptFiles
+	evictedAges                                                        ages // of what went for room
 }
 
 // New returns a keeper, which knows nothing of the directory until Run. The caller closes it

@@ -43,6 +43,7 @@ type State struct {
 	UseBonusSeconds  float64 `json:"use_bonus_seconds"` // by which a use puts off a file's turn
 	GraceSeconds     float64 `json:"grace_seconds"`     // 0: as a file's layout needs
 	RunsSinceSeconds int64   `json:"runs_since_seconds"`
+	EvictedUnused    Ages    `json:"evicted_unused"` // how long the files that went for room had not been used
 }
 
 // State returns the state.
@@ -59,7 +60,7 @@ func (k *Keeper) State() State {
 		EvictedFiles: stats.Evicted, EvictedBytes: stats.EvictedBytes, ExpiredFiles: stats.Expired, ReapedFiles: stats.Reaped,
 		RequestedFiles: k.requested.Load(), KeptFiles: stats.Kept, WaitedWrites: stats.Waited, RefusedWrites: stats.Refused,
 		EvictsUnknown: k.EvictUnknown, UseBonusSeconds: k.bonus().Seconds(), GraceSeconds: limits.Grace.Seconds(),
-		RunsSinceSeconds: int64(k.inv.Elapsed() / time.Second),
+		RunsSinceSeconds: int64(k.inv.Elapsed() / time.Second), EvictedUnused: k.evictedAges.read(),
 	}
 }
 

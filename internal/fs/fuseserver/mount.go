@@ -29,11 +29,12 @@ const (
 // Mount is a mounted file system. New mounts it, Serve answers its requests, Unmount
 // ends it.
 type Mount struct {
-	point     string
-	id, minor int   // of the mount and of its device, as in mountpoint
-	buried    []int // minors of the mounts of dead daemons beneath
-	server    *fuse.Server
-	fs        *fileSystem
+	point      string
+	id, minor  int   // of the mount and of its device, as in mountpoint
+	buried     []int // minors of the mounts of dead daemons beneath
+	server     *fuse.Server
+	fs         *fileSystem
+	operations *operations
 
 	ending    atomic.Bool   // Unmount was called
 	lost      chan error    // see Lost
@@ -103,7 +104,8 @@ func (m *Mount) connect(t *tree.Tree, control ControlDir, set Settings, fd int, 
 		return err
 	}
 	m.fs = newFileSystem(t, control, set, opts, m.point, second)
-	m.server, err = fuse.NewServer(newAdmission(m.fs, opts.Limits), "/dev/fd/"+strconv.Itoa(fd), fuseOptions(opts, t.HasACLs()))
+	m.operations = newOperations(newAdmission(m.fs, opts.Limits))
+	m.server, err = fuse.NewServer(m.operations, "/dev/fd/"+strconv.Itoa(fd), fuseOptions(opts, t.HasACLs()))
 	if err != nil {
 		// go-fuse has closed fd, or does not own it yet. New detaches the mount next.
 		unix.Close(second)

@@ -285,6 +285,13 @@ func (s *Server) movePiece(r *ring, b *borrowed, q *request) (n int64, err error
 	off, size := q.off+moved, q.turn()
 	w := q.view.m.Window(off, size)
 	var waited bool
+	if timed := size >= timedBytes || r.slow.Load(); timed {
+		defer func(began time.Time) {
+			if waited && err == nil {
+				s.device[directionOf(r.write)].Observe(time.Since(began))
+			}
+		}(time.Now())
+	}
 	if r.write {
 		sums := b.file.Sums().BeginWrite(b.sums, b.file.FD(), fileOff+moved, size)
 		n, waited, err = s.write(b, sums, w, off, fileOff+moved)

@@ -35,6 +35,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
+	"github.com/kv3fs/kv3fs/internal/histogram"
 	"github.com/kv3fs/kv3fs/internal/logpace"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
@@ -128,9 +129,10 @@ type Server struct {
 	traffic     trafficTable
 	clients     *clientTable
 	refusals    refusals
-	slowIO      atomic.Int64    // see SetSlowIO
-	expired     [2]atomic.Int64 // requests that met their deadline: reads, writes
-	stuck       bool            // Run has left stuck workers behind
+	slowIO      atomic.Int64            // see SetSlowIO
+	expired     [2]atomic.Int64         // requests that met their deadline: reads, writes
+	device      [2]*histogram.Histogram // see Device
+	stuck       bool                    // Run has left stuck workers behind
 }
 
 // New returns a Server that is ready for registrations. readonly reports whether a
@@ -154,7 +156,7 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes), traffic: newTrafficTable(), clients: newClientTable()}
+	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes), traffic: newTrafficTable(), clients: newClientTable(), device: newDeviceTimes()}
 	s.SetSlowIO(o.SlowIO)
 	s.leftovers = newLeftovers(o.Logger)
 	var err error

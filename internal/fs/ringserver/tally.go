@@ -94,9 +94,5 @@ func (r *ring) noteTaken(batch []*request, now int64) {
 
 // noteExpired counts a request that has met its deadline.
 func (r *ring) noteExpired() {
-	direction := 0
-	if r.write {
-		direction = 1
-	}
-	r.server.expired[direction].Add(1)
+	r.server.expired[directionOf(r.write)].Add(1)
 }
