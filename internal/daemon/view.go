@@ -203,6 +203,14 @@ func (v *view) Keeper(ctx context.Context) (api.Keeping, error) {
 		{Reason: "room", Files: is.EvictedFiles, Bytes: &is.EvictedBytes}, {Reason: "ttl", Files: is.ExpiredFiles},
 		{Reason: "abandoned", Files: is.ReapedFiles}, {Reason: "operator", Files: is.RequestedFiles},
 	}
+	ages := api.Ages{Files: is.EvictedUnused.Files, SumSeconds: float64(is.EvictedUnused.SumSeconds)}
+	for _, b := range is.EvictedUnused.BoundsSeconds {
+		ages.BoundsSeconds = append(ages.BoundsSeconds, float64(b))
+	}
+	for _, n := range ages.Files {
+		ages.Count += n
+	}
+	all.AgeAtEviction = &ages
 	for _, q := range by.quotas {
 		all.Quotas = append(all.Quotas, api.Quota{Path: q.Path, LimitBytes: q.Bytes, UsedBytes: q.UsedBytes, Files: q.Files, Missing: q.Missing})
 	}

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// makeTime bounds how long after its look-up of a name the kernel makes it.
-	makeTime = time.Second
+	// makeTime bounds how long after it has looked up a name the kernel makes it. countTime is when a miss counts: no kernel takes that long.
+	makeTime  = time.Second
+	countTime = 3 * makeTime
 	// askTime is how long a name that was missed does not count again.
 	askTime = time.Minute
 	// mostMissing bounds the names that are remembered for that.
@@ -129,8 +130,9 @@ func (c *Counter) lookedUp(path string) (entry string, r *row) {
 	return "", nil
 }
 
-// Making says that a name is about to be made, or to be replaced.
-func (c *Counter) Making(path string) {
+// Making says that a name is about to be made, or to be replaced. fresh: the kernel has looked it up for that, whatever it
+// remembers; else it may have known that there is none.
+func (c *Counter) Making(path string, fresh bool) {
 	if c == nil {
 		return
 	}
@@ -150,7 +152,7 @@ func (c *Counter) Making(path string) {
 		return
 	}
 	delete(c.missing, key)
-	if !m.counted && (m.times > 1 || c.now().Sub(m.first) > makeTime) { // else it was looked up to be made
+	if !m.counted && (m.times > 1 || !fresh && c.now().Sub(m.first) > makeTime) { // else it was looked up to be made
 		m.row.misses.Add(1)
 	}
 }
@@ -186,7 +188,7 @@ func (c *Counter) drop(a asked) {
 }
 
 // Counts returns what was counted, by engine and model in order of their names, others last if there are any. What was missed
-// in the last second may be missing from it.
+// in the last seconds may be missing from it.
 func (c *Counter) Counts() []Count {
 	if c == nil {
 		return nil
@@ -196,7 +198,7 @@ func (c *Counter) Counts() []Count {
 	now := c.now()
 	c.settle(now)
 	for _, m := range c.missing {
-		if !m.counted && now.Sub(m.first) > makeTime {
+		if !m.counted && now.Sub(m.first) > countTime {
 			m.counted = true
 			m.row.misses.Add(1)
 		}

@@ -52,36 +52,45 @@ func TestMisses(t *testing.T) {
 		}, "lmcache 0/2"},
 		"looked up to be made": {func(c *Counter, _ func(time.Duration)) {
 			c.Missing(chunk)
-			c.Making(chunk)
+			c.Making(chunk, true)
 		}, ""},
 		"asked for, and at once looked up to be made": {func(c *Counter, _ func(time.Duration)) {
 			c.Missing(chunk)
 			c.Missing(chunk)
-			c.Making(chunk)
+			c.Making(chunk, true)
 		}, "lmcache 0/1"},
 		"asked for, computed, asked for, made": {func(c *Counter, pass func(time.Duration)) {
 			c.Missing(chunk)
 			pass(20 * time.Second)
 			c.Missing(chunk)
 			c.Missing(chunk)
-			c.Making(chunk)
+			c.Making(chunk, true)
 		}, "lmcache 0/1"},
 		"asked for, counted, made, evicted, asked for": {func(c *Counter, pass func(time.Duration)) {
 			c.Missing(chunk)
-			pass(2 * time.Second)
+			pass(countTime + time.Second)
 			c.Counts()
-			c.Making(chunk)
+			c.Making(chunk, true)
 			c.Missing(chunk)
 		}, "lmcache 0/2"},
+		"asked for, and made by a kernel that knows that there is none": {func(c *Counter, pass func(time.Duration)) {
+			c.Missing(chunk)
+			pass(makeTime + time.Millisecond)
+			c.Making(chunk, false)
+		}, "lmcache 0/1"},
+		"looked up and made at once": {func(c *Counter, _ func(time.Duration)) {
+			c.Missing(chunk)
+			c.Making(chunk, false)
+		}, ""},
 		"the side file, and then the data": {func(c *Counter, _ func(time.Duration)) {
 			c.Missing(sides + ".metadata")
 			c.Missing(sides)
 		}, "lmcache-gds 0/1"},
 		"the data and the side file are made": {func(c *Counter, _ func(time.Duration)) {
 			c.Missing(sides)
-			c.Making(sides)
+			c.Making(sides, true)
 			c.Missing(sides + ".metadata")
-			c.Making(sides + ".metadata")
+			c.Making(sides + ".metadata", true)
 		}, ""},
 		"temporary and unknown files": {func(c *Counter, _ func(time.Duration)) {
 			c.Missing(strings.TrimSuffix(chunk, "data") + "tmp")
@@ -93,7 +102,7 @@ func TestMisses(t *testing.T) {
 			c.Found("ucm/.temp")
 			c.Missing("ucm/ef")
 			c.Missing("ucm/01")
-			c.Making("ucm/01")
+			c.Making("ucm/01", true)
 			c.Missing("ucm/readme")
 		}, "ucm-ds3fs 0/1"},
 		"a directory below one that is": {func(c *Counter, _ func(time.Duration)) {
@@ -106,7 +115,7 @@ func TestMisses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			counter, pass := clockOf()
 			c.do(counter, pass)
-			pass(makeTime + time.Millisecond)
+			pass(countTime + time.Millisecond)
 			if got := counts(counter); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
@@ -145,7 +154,7 @@ func TestHits(t *testing.T) {
 	none.ClassOf(chunk).FromStart()
 	none.ClassOf(chunk).Opened()
 	none.Missing(chunk)
-	none.Making(chunk)
+	none.Making(chunk, true)
 	none.Found(chunk)
 	if none.Counts() != nil {
 		t.Error("a nil counter has counted")

@@ -49,7 +49,7 @@ func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duratio
 	if t.hidden(d, name) {
 		return Entry{}, unix.EPERM
 	}
-	t.making(place{d, name})
+	t.making(place{d, name}, true)
 	began, generation := t.now(), t.renames.Load()
 	var st unix.Statx_t
 	err = t.growDir(d, func(fd int) error {
@@ -121,7 +121,7 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, may func
 	if t.hidden(d, name) {
 		return Entry{}, unix.EPERM
 	}
-	t.making(place{d, name})
+	t.making(place{d, name}, true)
 	began := t.now()
 	var st unix.Statx_t
 	var linked *node
@@ -178,7 +178,7 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 	if t.hidden(d, name) {
 		return Entry{}, nil, unix.EPERM
 	}
-	t.making(place{d, name})
+	t.making(place{d, name}, false)
 	access := flags & unix.O_ACCMODE
 	began, generation := t.now(), t.renames.Load()
 	fd, made := -1, false
@@ -434,7 +434,7 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 		return unix.EPERM
 	}
 	src, dst := place{from, name}, place{to, newName}
-	t.making(dst)
+	t.making(dst, true)
 	return t.inDir(from, func(fromFD int) error {
 		deadline := time.Now().Add(entryPatience)
 		if from != to {

@@ -19,10 +19,10 @@ func (t *Tree) lookedUp(p place, err error) {
 	}
 }
 
-// making tells Options.Lookups that an entry is about to be made.
-func (t *Tree) making(p place) {
+// making tells Options.Lookups that an entry is about to be made, see lookups.Counter.Making.
+func (t *Tree) making(p place, fresh bool) {
 	if t.lookups != nil {
-		t.lookups.Making(t.path(p))
+		t.lookups.Making(t.path(p), fresh)
 	}
 }
 
