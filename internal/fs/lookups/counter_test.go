@@ -90,7 +90,7 @@ func TestMisses(t *testing.T) {
 			c.Missing(sides)
 			c.Making(sides, true)
 			c.Missing(sides + ".metadata")
-			c.Making(sides + ".metadata", true)
+			c.Making(sides+".metadata", true)
 		}, ""},
 		"temporary and unknown files": {func(c *Counter, _ func(time.Duration)) {
 			c.Missing(strings.TrimSuffix(chunk, "data") + "tmp")
