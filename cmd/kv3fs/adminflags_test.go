@@ -90,6 +90,19 @@ func TestAdminListen(t *testing.T) {
 	if status, _ := ask(t, at+"/healthz"); status != http.StatusOK {
 		t.Errorf("healthz with a full disk: %d", status)
 	}
+	says := func(what string) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !strings.Contains(d.said(), what); time.Sleep(100 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the log does not say %q", what)
+			}
+		}
+	}
+	says("the data directory's file system is full")
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	says("the data directory's file system has room again")
 }
 
 // A second daemon says who has the address; whoever has asked for that address is refused.
