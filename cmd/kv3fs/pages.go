@@ -107,7 +107,8 @@ type pagesServeCmd struct {
 	Shared   sharedFlag   `default:"auto" enum:"auto,on,off" help:"Whether other hosts use the data directory, as of \"serve\": then only one index hands out its pages."`
 	pagesFlags
 
-	Log logFlags `embed:"" prefix:"log-"`
+	Trace traceFlags `embed:"" prefix:"trace-"`
+	Log   logFlags   `embed:"" prefix:"log-"`
 }
 
 // stopLimit bounds how long requests in progress may take when the service stops.
@@ -123,6 +124,9 @@ func (c *pagesServeCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Co
 	lines := c.Log.open(tell, everything)
 	p, err := c.config("", c.Listen, c.TP, stopLimit, lines.Logger())
 	if err != nil {
+		return err
+	}
+	if p.Tracing, err = c.Trace.config(); err != nil {
 		return err
 	}
 	if err := c.check(c.Data); err != nil {

@@ -121,7 +121,7 @@ func partOf(flag string) (daemon.Part, string) {
 	case "tp":
 		return daemon.Fixed, "the page service is open"
 	}
-	for prefix, why := range map[string]string{"pages-": "the page service is open", "admin-": "the admin address is open", "limit-": "clients may hold what it allows"} {
+	for prefix, why := range map[string]string{"pages-": "the page service is open", "trace-": "traces are sent already, or nothing is traced", "admin-": "the admin address is open", "limit-": "clients may hold what it allows"} {
 		if strings.HasPrefix(flag, prefix) {
 			return daemon.Fixed, why
 		}

@@ -70,7 +70,8 @@ type serveCmd struct {
 	Keeper keeperFlags `embed:""`
 	Admin  adminFlags  `embed:"" prefix:"admin-"`
 
-	Log logFlags `embed:"" prefix:"log-"`
+	Trace traceFlags `embed:"" prefix:"trace-"`
+	Log   logFlags   `embed:"" prefix:"log-"`
 }
 
 // Help is what "kv3fs serve --help" adds to the flags.
@@ -93,6 +94,9 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 			return err
 		}
 		if _, err := c.Admin.config(); err != nil {
+			return err
+		}
+		if _, err := c.Trace.config(); err != nil {
 			return err
 		}
 		return values.write(out, kctx.Selected())
@@ -120,6 +124,10 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		return err
 	}
 	adminWeb, err := c.Admin.config()
+	if err != nil {
+		return err
+	}
+	traces, err := c.Trace.config()
 	if err != nil {
 		return err
 	}
@@ -152,6 +160,7 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Limits:    c.Limits.limits(),
 		Keeping:   c.Keeper.keeping(),
 		Admin:     adminWeb,
+		Tracing:   traces,
 		Checksums: c.Checksums == "on",
 		Drain:     c.Drain,
 		Doctor:    c.examine,

@@ -50,6 +50,7 @@ type Config struct {
 	Keeping       Keeping
 	Checksums     bool // of what is written through the daemon, see integrity
 	Admin         AdminWeb
+	Tracing       Tracing
 	// Doctor examines this daemon, for those who ask what it finds; nil: nobody does.
 	Doctor func(context.Context) ([]api.Finding, error)
 	// Drain bounds how long a stop waits for users of the mount.
@@ -181,6 +182,13 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Rings.MaxRegistrations = c.Limits.Registrations
 	c.Rings.MaxRingUsers = c.Limits.RingUsers
 	c.Rings.MaxMappedBytes = c.Limits.mappedBytes(host.Local())
+	tracer, err := c.Tracing.start(c.Version, c.Log)
+	if err != nil {
+		return err
+	}
+	defer tracer.Close()
+	traceRings(&c.Rings, tracer)
+	c.Pages.tracer = tracer
 	space := newDataSpace(data)
 	full := newDiskFull(space, c.Log)
 	c.Rings.DiskFull = full.failed

@@ -17,6 +17,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
+	"github.com/kv3fs/kv3fs/internal/tracing"
 )
 
 // Pages configures a page service.
@@ -42,7 +43,10 @@ type Pages struct {
 	// Version is that of kv3fs.
 	Version string
 	Log     *slog.Logger
+	// Tracing says where traces go.
+	Tracing Tracing
 
+	tracer    *tracing.Tracer      // of the daemon
 	health    *health.Store        // of the daemon's data directory; nil where there is no daemon
 	registry  *prometheus.Registry // of the daemon; nil: the page service has its own
 	stopGrace time.Duration        // a test's, in place of the constant
@@ -88,6 +92,10 @@ func runPages(ctx context.Context, dataDirectory, identity string, sharing Shari
 	if err != nil {
 		return err
 	}
+	if p.tracer, err = p.Tracing.start(p.Version, p.Log); err != nil {
+		return err
+	}
+	defer p.tracer.Close()
 	s, err := startPages(ctx, pagesPlace{data, dir, me, on.shared}, p, nil)
 	if err != nil {
 		return err
@@ -145,6 +153,9 @@ func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles) (
 	o := httpserver.Options{
 		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: p.registry, Log: p.Log, Times: p.Index.WithDefaults(),
 		Health: p.health.Err,
+	}
+	if p.tracer != nil {
+		o.Trace = p.tracer.Request
 	}
 	var d *httpserver.Server
 	if p.Cluster != nil {

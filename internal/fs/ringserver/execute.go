@@ -30,7 +30,15 @@ func (s *Server) execute(w *worker, j job) (again bool) {
 	slow := files.waited && time.Since(start) > deviceTime(len(j.batch), j.bytes)
 	r.slow.Store(slow)
 	r.poller.noteSlow(slow)
+	var trace Batch
+	traced := s.opts.Trace != nil
+	if traced {
+		trace = s.batchOf(r, j, start, files.waited)
+	}
 	again = r.complete(j.batch)
+	if traced {
+		s.opts.Trace(trace)
+	}
 	files.release()
 	return again
 }

@@ -104,8 +104,10 @@ type Options struct {
 	// DiskFull is called, by workers, for each write that the file system refuses with ENOSPC, in place of a line in the log; nil: there is
 	// a line, now and then.
 	DiskFull func()
-	Health   *health.Store // of the files' file system; nil: nobody looks after it
-	Logger   *slog.Logger  // default slog.Default
+	// Trace is called by workers with each batch, and must return at once; nil: nothing is traced, at no cost.
+	Trace  func(Batch)
+	Health *health.Store // of the files' file system; nil: nobody looks after it
+	Logger *slog.Logger  // default slog.Default
 }
 
 // Server serves rings. Its registry methods may be called concurrently at any time

@@ -37,7 +37,9 @@ type Options struct {
 	Store func(context.Context) StoreState
 	// Registry takes the metrics; nil: one that only this server has.
 	Registry *prometheus.Registry
-	Log      *slog.Logger
+	// Trace begins a span of a request, which the function that it returns ends; nil: nothing is traced.
+	Trace func(r *http.Request, route, namespace string) (end func(status int))
+	Log   *slog.Logger
 }
 
 // Server answers the requests of the page service. All methods may be called at once.
@@ -64,6 +66,7 @@ type Server struct {
 	stats   *stats
 	metrics *metrics
 	scrape  http.Handler
+	trace   func(r *http.Request, route, namespace string) (end func(status int))
 }
 
 // New returns a server of an index, which remains the caller's. nil: there is none until Switch.
@@ -76,7 +79,7 @@ func New(x *index.Index, o Options) *Server {
 	}
 	s := &Server{
 		limits: o.Limits.WithDefaults(), token: bearer.NewToken(o.Token),
-		probe: o.Probe, health: o.Health, times: o.Times, clock: host.SinceBoot, store: o.Store, log: o.Log, routes: newRoutes(),
+		probe: o.Probe, health: o.Health, times: o.Times, clock: host.SinceBoot, store: o.Store, log: o.Log, routes: newRoutes(), trace: o.Trace,
 	}
 	for _, host := range o.Hosts {
 		s.hosts = append(s.hosts, strings.ToLower(strings.TrimSuffix(host, ".")))
@@ -156,7 +159,12 @@ type place struct {
 // answer reads and executes a request, answers it, and counts it.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, to *route, at place) {
 	begin := time.Now()
+	end := func(int) {}
+	if s.trace != nil {
+		end = s.trace(r, to.name, at.namespace)
+	}
 	status := s.take(w, r, to, at)
+	end(status)
 	took := time.Since(begin)
 	if isForwarded(r) {
 		s.metrics.countForwarded(to, status) // the other host counts it for its engine
