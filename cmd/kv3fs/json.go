@@ -41,8 +41,14 @@ func writeJSON(out io.Writer, command string, interrupted bool, report any) erro
 func writeReport(out io.Writer, head envelope, report any) error {
 	head.Schema = jsonSchema
 	body := []byte("{}")
+	head.NotUTF8 = exactjson.NotUTF8(report)
+	if head.NotUTF8 == nil {
+		head.NotUTF8 = map[string][]byte{}
+	}
+	for pointer, text := range exactjson.NotUTF8(head.Measured) { // its command may name a path
+		head.NotUTF8["/measured"+pointer] = text
+	}
 	if report != nil {
-		head.NotUTF8 = exactjson.NotUTF8(report)
 		var err error
 		if body, err = json.Marshal(report); err != nil {
 			return err
