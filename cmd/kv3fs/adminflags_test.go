@@ -98,11 +98,11 @@ func TestAdminListen(t *testing.T) {
 			}
 		}
 	}
-	says("the data directory's file system is full")
+	says("the disk of the data directory is full")
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	says("the data directory's file system has room again")
+	says("the disk of the data directory has room again")
 }
 
 // A second daemon says who has the address; whoever has asked for that address is refused.

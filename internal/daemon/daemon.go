@@ -227,7 +227,6 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	shown := &view{c: c, me: me, data: data, point: point, shared: on.shared, io: c.IO.String(), rings: rings, looked: looked, keeper: atWork, pages: pageService, ready: able}
 	shown.start()
 	defer shown.close()
-	defer watchSpace(able, c.Log)()
 	adminWeb, err := startAdminWeb(c.Admin, c.Pages.registry, able, shown, c.Version, c.Log)
 	if err != nil {
 		return errors.Join(err, pageService.stop())

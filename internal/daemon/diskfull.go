@@ -9,7 +9,7 @@ import (
 
 const (
 	// fullEvery is how often the file system is asked how full it is.
-	fullEvery = 5 * time.Second
+	fullEvery = 2 * time.Second
 	// fullQuiet is for how long no write must have failed before a disk counts as not full any more.
 	fullQuiet = 30 * time.Second
 )

@@ -2,6 +2,7 @@ package ringserver
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -88,12 +89,12 @@ func (r *ring) attend(now int64) {
 	defer func() { <-r.user.expiring }()
 	defer r.expiring.Store(false)
 	s := r.server
-	expired := 0
+	var late overdue
 	r.mu.Lock()
 	if !r.closed && r.broken == nil {
 		err := shm.Guard(func() {
 			r.rescue(now - int64(stuckFor))
-			expired = r.expire(now - int64(s.opts.Deadline))
+			late = r.expire(now - int64(s.opts.Deadline))
 		})
 		if err != nil {
 			r.breakLocked(err)
@@ -104,11 +105,28 @@ func (r *ring) attend(now int64) {
 	if queued {
 		r.poller.list(r)
 	}
-	if expired > 0 {
+	if late.requests > 0 {
 		s.opts.Health.Doubt()
-		s.log.Warn("requests timed out: the data directory's file system does not answer",
-			"requests", expired, "deadline", s.opts.Deadline, "uid", r.cred.UID)
+		cause, cure := late.why(r.poller.stuckWorkers())
+		if more, now := s.pace.Log(fmt.Sprint("timeout ", r.cred.UID, " ", cause)); now {
+			s.log.Warn("requests timed out", "cause", cause, "requests", late.requests, "begun", late.begun, "deadline", s.opts.Deadline, "uid", r.cred.UID, "cure", cure, "more", more)
+		}
 	}
+}
+
+// overdue is how many requests of a ring have met their deadline, and how many of them a worker had begun.
+type overdue struct{ requests, begun int }
+
+// why returns why they did, and what to do about it. stuck is how many workers are stuck.
+func (e overdue) why(stuck int) (cause, cure string) {
+	const look = "look at its servers, its disk and the network"
+	switch {
+	case e.begun > 0:
+		return "the data directory's file system does not answer", look
+	case stuck > 0:
+		return "their turn did not come: workers wait for the data directory's file system, or for room", look + ", and at kv3fs stat"
+	}
+	return "their turn did not come: other requests kept all workers busy", "more --workers, a faster disk, or fewer requests at once"
 }
 
 // rescue separates the requests of batches taken before limit from the one that
@@ -145,7 +163,7 @@ func (r *ring) rescue(limit int64) {
 // expire decides which requests have expired, those admitted before limit, and answers
 // them. Those whose buffer the kernel may be using come last, because detaching it takes
 // a while.
-func (r *ring) expire(limit int64) (expired int) {
+func (r *ring) expire(limit int64) (late overdue) {
 	posted := false
 	var running []*request
 	var next *request
@@ -168,7 +186,10 @@ func (r *ring) expire(limit int64) (expired int) {
 		default:
 			r.post(q, -int64(syscall.ETIMEDOUT))
 			r.noteExpired()
-			expired++
+			late.requests++
+			if before == stateBegun {
+				late.begun++
+			}
 		}
 		posted = true
 	}
@@ -187,9 +208,10 @@ func (r *ring) expire(limit int64) (expired int) {
 		r.post(q, -int64(syscall.ETIMEDOUT))
 		r.noteExpired()
 		r.publish()
-		expired++
+		late.requests++
+		late.begun++
 	}
-	return expired
+	return late
 }
 
 // dropAnswered removes from the queue the requests that were answered there: they must

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -394,7 +395,7 @@ func beginRead(t *testing.T, bytes uint64, o Options) *begun {
 func (f *begun) expire() int {
 	f.ring.mu.Lock()
 	defer f.ring.unlock()
-	return f.ring.expire(math.MaxInt64)
+	return f.ring.expire(math.MaxInt64).requests
 }
 
 func (f *begun) close() {
@@ -504,4 +505,54 @@ func TestForgettingDelaysNoDeadline(t *testing.T) {
 			t.Fatal("the clock stands still")
 		}
 	}
+}
+
+// The log says why requests met their deadline: the file system is to blame only where a worker waited for it.
+func TestCauseOfTimeout(t *testing.T) {
+	log := &lines{}
+	o := Options{Deadline: time.Second, Logger: slog.New(slog.NewTextHandler(log, nil))}
+	later := int64(time.Hour)
+	waiting := func(f *begun) {
+		f.peer.prep(1, f.args)
+		f.ring.mu.Lock()
+		f.ring.admitGuarded()
+		f.ring.unlock()
+		f.ring.attend(later)
+		if got := f.peer.reap(1, time.Minute); len(got) != 1 || got[0].Index != 1 || got[0].Result != -int64(syscall.ETIMEDOUT) {
+			t.Errorf("completions %+v, want one of ETIMEDOUT", got)
+		}
+	}
+	ended := func() *begun {
+		f := beginRead(t, 4096, o)
+		f.batch[0].done()
+		f.ring.complete(f.batch)
+		f.peer.reap(1, time.Minute)
+		return f
+	}
+	says := func(cause string) {
+		t.Helper()
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `msg="requests timed out" cause="`+cause) {
+			t.Errorf("want %q in the log:\n%s", cause, text)
+		}
+		log.reset()
+	}
+
+	busy := ended()
+	defer busy.close()
+	waiting(busy)
+	says("their turn did not come: other requests kept all workers busy")
+	waiting(busy) // said already
+
+	behind := ended()
+	defer behind.close()
+	behind.ring.poller.stuck = 1
+	waiting(behind)
+	behind.ring.poller.stuck = 0
+	says("their turn did not come: workers wait for the data directory's file system")
+
+	f := beginRead(t, 4096, o)
+	defer f.close()
+	f.ring.attend(later)
+	f.ring.complete(f.batch)
+	says("the data directory's file system does not answer")
 }

@@ -93,5 +93,11 @@ func (s *Server) Load(p wire.Priority) (l Load) {
 	return l
 }
 
+func (p *poller) stuckWorkers() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stuck
+}
+
 // Expired returns how many requests were answered with ETIMEDOUT because they met their deadline.
 func (s *Server) Expired() (reads, writes int64) { return s.expired[0].Load(), s.expired[1].Load() }

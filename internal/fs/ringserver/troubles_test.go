@@ -31,6 +31,12 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
+func (l *lines) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
+}
+
 // A refused registration is logged with its cure: the first, not each.
 func TestRefusedIsLogged(t *testing.T) {
 	log := &lines{}
