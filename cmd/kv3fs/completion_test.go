@@ -250,7 +250,10 @@ func TestManPages(t *testing.T) {
 // docs/reference is what make reference writes.
 func TestReferenceIsCurrent(t *testing.T) {
 	const dir = "../../docs/reference"
-	pages := referencePages(commandTree(t))
+	pages, err := referencePages(commandTree(t))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range pages {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != text {
 			t.Errorf("%s/%s is stale (%v): run make reference", dir, name, err)

@@ -38,13 +38,18 @@ func (a AdminWeb) options() web.Options {
 // newRegistry returns what a daemon's /metrics are collected from, with what every process has.
 func newRegistry(version string) *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kv3fs_build_info", Help: "1; the labels say which kv3fs runs.",
-		ConstLabels: prometheus.Labels{"version": version, "go": runtime.Version()},
-	})
+	build := buildInfo(version)
 	build.Set(1)
 	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), build)
 	return r
+}
+
+// buildInfo says which kv3fs runs.
+func buildInfo(version string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kv3fs_build_info", Help: "1; the labels say which kv3fs runs.",
+		ConstLabels: prometheus.Labels{"version": version, "go": runtime.Version()},
+	})
 }
 
 // readiness is what /readyz asks.

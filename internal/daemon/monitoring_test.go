@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 const monitoring = "../../deploy/monitoring"
@@ -18,31 +16,13 @@ const monitoring = "../../deploy/monitoring"
 // metricNames returns the names of all metrics of a daemon.
 func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
+	all, err := Metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := map[string]bool{"up": true}
-	descs := make(chan *prometheus.Desc)
-	go func() {
-		defer close(descs)
-		for _, c := range []prometheus.Collector{newRingMetrics(nil), newChecksumMetrics(nil), newKeeperMetrics(nil), newLookupMetrics(nil), newClientMetrics(nil), newMountMetrics(nil), newClusterMetrics(nil), newDataSpace("."), healthMetric(nil)} {
-			c.Describe(descs)
-		}
-	}()
-	name := regexp.MustCompile(`fqName: "([^"]+)"`)
-	for d := range descs {
-		names[name.FindStringSubmatch(d.String())[1]] = true
-	}
-	// The page service registers its own, where it counts.
-	sources, err := filepath.Glob("../pageservice/httpserver/*.go")
-	if err != nil || len(sources) == 0 {
-		t.Fatal("no page service", err)
-	}
-	for _, source := range sources {
-		text, err := os.ReadFile(source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, found := range regexp.MustCompile(`Name: +"(kv3fs_[a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
-			names[found[1]] = true
-		}
+	for _, m := range all {
+		names[m.Name] = true
 	}
 	return names
 }
@@ -100,17 +80,27 @@ func TestAlertRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := os.ReadFile("../../docs/metrics.md")
+	doc, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
+	var alerts, sections []string
 	for _, alert := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(rules), -1) {
+		alerts = append(alerts, alert[1])
 		if strings.Count(string(tests), "alertname: "+alert[1]) < 2 {
 			t.Errorf("%s has no test for when it fires and when not", alert[1])
 		}
-		if !strings.Contains(string(doc), "`"+alert[1]+"`") {
-			t.Errorf("docs/metrics.md says nothing of %s", alert[1])
+		if link := "/docs/operations.md#" + strings.ToLower(alert[1]) + "\n"; strings.Count(string(rules), link) != 1 {
+			t.Errorf("%s does not lead to its section of docs/operations.md", alert[1])
 		}
+	}
+	for _, section := range regexp.MustCompile(`(?m)^### (Kv3fs\w+)$`).FindAllStringSubmatch(string(doc), -1) {
+		sections = append(sections, section[1])
+	}
+	slices.Sort(alerts)
+	slices.Sort(sections)
+	if !slices.Equal(alerts, sections) {
+		t.Errorf("alerts are %q, and docs/operations.md has sections of %q", alerts, sections)
 	}
 }
 

@@ -1,8 +1,12 @@
 package api
 
 import (
+	"fmt"
 	"maps"
+	"net/http"
+	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -182,4 +186,23 @@ func fits(of reflect.Type, is *openapi3.SchemaRef) bool {
 		return name == nameOf(of)
 	}
 	return true
+}
+
+// The description of errors has every status that the sources of this package refuse with.
+func TestEveryStatusIsDescribed(t *testing.T) {
+	text, err := os.ReadFile("api.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`refuse\(http\.Status(\w+)`).FindAllStringSubmatch(string(text), -1)
+	if len(found) == 0 {
+		t.Fatal("no status in api.go")
+	}
+	says := described(t).Components.Responses["Failure"].Value.Description
+	for code := 400; code < 600; code++ {
+		name := strings.ReplaceAll(http.StatusText(code), " ", "")
+		if slices.ContainsFunc(found, func(f []string) bool { return f[1] == name }) && !strings.Contains(*says, fmt.Sprintf("%d: ", code)) {
+			t.Errorf("%d %s is not described", code, name)
+		}
+	}
 }

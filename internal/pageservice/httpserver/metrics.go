@@ -53,6 +53,12 @@ func newMetrics(into *prometheus.Registry, s *stats) *metrics {
 	return m
 }
 
+// Collectors returns collectors that describe the metrics of a server; they collect nothing.
+func Collectors() []prometheus.Collector {
+	m := newMetrics(prometheus.NewRegistry(), nil)
+	return []prometheus.Collector{m.requests, m.seconds, m.forwarded, newStatCollector(nil)}
+}
+
 // knowAll gives the namespaces of an index labels of their own.
 func (m *metrics) knowAll(x *index.Index) {
 	for s := range x.Ranks() {
