@@ -85,7 +85,7 @@ func Start(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{o: o}
+	s := &Server{o: o, open: connections{most: roomForConnections()}}
 	s.SetAccess(o.Token, o.TLS)
 	// Without promhttp's Timeout, which leaves a scrape to itself when its client has gone: Close waits for all of them.
 	s.scrape = promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
@@ -100,7 +100,7 @@ func Start(o Options) (*Server, error) {
 		ConnState: s.open.note,
 		ErrorLog:  slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // what clients do wrong is theirs
 	}
-	from := s.at
+	var from net.Listener = bounded{s.at, &s.open}
 	if o.TLS != nil {
 		from = tls.NewListener(from, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.access.Load().tls, nil }})
 	}

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -213,7 +214,7 @@ func TestReady(t *testing.T) {
 // Clients that keep more connections open than there may be hold up neither others nor a stop.
 func TestSlowClients(t *testing.T) {
 	s, c := start(t, Options{}), client(t, nil)
-	for range 2 * mostConnections {
+	for range 2 * s.open.most {
 		silent, err := net.Dial("tcp", s.at.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -235,6 +236,55 @@ func TestSlowClients(t *testing.T) {
 	case <-ended:
 	case <-time.After(time.Minute):
 		t.Fatal("Close waits for clients")
+	}
+}
+
+// Clients that dial all at once and say nothing, of which others are closed for them, do not get more connections than there may be; with TLS as well.
+func TestFlood(t *testing.T) {
+	shown, _ := certified(t)
+	for name, o := range map[string]Options{"plain": {}, "TLS": {TLS: shown}} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, o)
+			var mu sync.Mutex
+			var all []net.Conn
+			var dials sync.WaitGroup
+			for range 16 {
+				dials.Go(func() {
+					for range 100 {
+						c, err := net.Dial("tcp", s.at.Addr().String())
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						all = append(all, c)
+						mu.Unlock()
+						s.open.mu.Lock()
+						open, kept := s.open.open, s.open.open-len(s.open.closed)
+						s.open.mu.Unlock()
+						if open > 2*s.open.most || kept > s.open.most {
+							t.Errorf("%d connections are open, of which %d are to stay", open, kept)
+							return
+						}
+					}
+				})
+			}
+			dials.Wait()
+			for _, c := range all {
+				c.Close()
+			}
+			for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+				s.open.mu.Lock()
+				open, closed, idle := s.open.open, len(s.open.closed), s.open.idle.Len()
+				s.open.mu.Unlock()
+				if open+closed+idle == 0 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%d connections are still counted, %d as closed, %d as idle", open, closed, idle)
+				}
+			}
+		})
 	}
 }
 
@@ -302,7 +352,9 @@ func TestCloseWaitsForScrapes(t *testing.T) {
 	}
 }
 
-func TestTLS(t *testing.T) {
+// certified returns what a server shows, and the certificate in it.
+func certified(t *testing.T) (*tls.Config, *x509.CertPool) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -312,13 +364,18 @@ func TestTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, Options{TLS: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}})
-	trusted := x509.NewCertPool()
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
 		t.Fatal(err)
 	}
+	trusted := x509.NewCertPool()
 	trusted.AddCert(cert)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}, trusted
+}
+
+func TestTLS(t *testing.T) {
+	shown, trusted := certified(t)
+	s := start(t, Options{TLS: shown})
 	if status, text := get(t, client(t, &tls.Config{RootCAs: trusted}), s.URL()+"/healthz", nil); status != http.StatusOK {
 		t.Errorf("%d %q", status, text)
 	}
