@@ -34,6 +34,8 @@ type pagesFlags struct {
 	Reserve    time.Duration `default:"60s" range:"1ms..24h" help:"How long a writer has to write and confirm a page before it loses the page."`
 	Quarantine time.Duration `default:"10s" range:"1ms..24h" help:"How long a page that lost its key or writer is withheld from other writers."`
 
+	LateWrites lateWrites `default:"auto" range:"auto..24h" placeholder:"TIME" help:"How much longer a page is withheld whose writer gave it up: the file system of a host that was cut off may still send its writes so late. auto: what the data directory's file system and its options say, 0s on one that is this host's alone. docs/hosts.md"`
+
 	Free float64 `default:"0.02" placeholder:"FRACTION" range:"0..0.5" help:"Share of each file's pages that is kept free, so that a service that has just started, or taken over from another host, has pages for new keys at once: it protects all keys for a while, since engines may be using their pages. Rounded down: files of fewer than 50 pages keep none. 0 switches it off."`
 
 	Memory byteSize `placeholder:"SIZE" range:"1MiB..16TiB" help:"Most memory of the page index; garbage may double it. When it is full, unused keys are evicted, least recently used first; a namespace gets no more than it leaves for others. A key of 64 bytes takes about 250. Default: 1/32 of the memory, at least 64 MiB."`
@@ -69,7 +71,7 @@ func (f *pagesFlags) config(prefix string, listen []string, world int, drain tim
 			BodyBytes: int64(f.BodyLimit), BatchKeys: f.BatchLimit, Requests: f.Concurrency,
 			LargeBytes: int64(f.BodyMemory), Connections: f.Connections,
 		},
-		Index: pageservice.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine, Free: f.Free, MemoryBytes: int64(f.Memory)},
+		Index: pageservice.Options{World: world, Lease: f.Lease, Hold: f.Hold, Reserve: f.Reserve, Quarantine: f.Quarantine, LateWrites: time.Duration(f.LateWrites), Free: f.Free, MemoryBytes: int64(f.Memory)},
 	}
 	for _, s := range listen {
 		a, err := httpserver.ParseAddress(s)

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ type Pages struct {
 	// Hosts are more names of this host, see httpserver.Options.
 	Hosts  []string
 	Limits httpserver.Limits
-	Index  pageservice.Options
+	Index  pageservice.Options // LateWrites may be Auto
 	// Files say whose the page files in directories are. Those are the only ones that may be removed
 	// to make room.
 	Files []PageDir
@@ -63,6 +64,7 @@ type pagesPlace struct {
 	host   string // this host's state directory; "": nothing can be written
 	me     hostID
 	shared bool // other hosts may use the data directory
+	late   host.LateWrites
 }
 
 // RunPages runs a page service without a mount until ctx ends; identity and sharing are as in Config. It
@@ -96,7 +98,7 @@ func runPages(ctx context.Context, dataDirectory, identity string, sharing Shari
 		return err
 	}
 	defer p.tracer.Close()
-	s, err := startPages(ctx, pagesPlace{data, dir, me, on.shared}, p, nil)
+	s, err := startPages(ctx, pagesPlace{data, dir, me, on.shared, on.late}, p, nil)
 	if err != nil {
 		return err
 	}
@@ -146,6 +148,9 @@ func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles) (
 	}
 	if p.Index.MemoryBytes == 0 {
 		p.Index.MemoryBytes = pagesMemoryBytes(host.Local())
+	}
+	if p.Index.LateWrites == Auto {
+		p.Index.LateWrites = at.lateWrites(p.Log)
 	}
 	if p.registry == nil {
 		p.registry = newRegistry(p.Version)
@@ -199,6 +204,19 @@ func pagesMemoryBytes(h host.Host) int64 {
 		return minPagesMemoryBytes
 	}
 	return max(memory/32, minPagesMemoryBytes)
+}
+
+// lateWrites returns how long a write may still reach the data directory's files after it was given up, and logs it.
+func (at pagesPlace) lateWrites(log *slog.Logger) time.Duration {
+	switch {
+	case at.late.For == 0:
+	case at.late.Bounded:
+		log.Info("pages whose writer gave them up rest longer: a write of a host that was cut off may still arrive", "late_writes", at.late.For, "cure", at.late.Cure)
+	default:
+		log.Warn("nothing bounds how late the file system may still send a write of a host that was cut off: one that comes later than is assumed can overwrite another key's page",
+			"assumed", at.late.For, "cure", cmp.Or(at.late.Cure, "--pages-late-writes, as long as the longest outage"))
+	}
+	return at.late.For
 }
 
 // hostNames returns the names of this host that requests may be for.

@@ -39,6 +39,7 @@ type store struct {
 	fs     host.FileSystem
 	shared bool // other hosts may change the files
 	sync   bool // they see what was written only after fdatasync
+	late   host.LateWrites
 }
 
 // dataStore looks at what a data directory, a path without symbolic links, is on, and logs what follows.
@@ -73,6 +74,7 @@ func serveOn(fs host.FileSystem, m host.Mount, want Sharing, mode blockio.Mode, 
 		return s
 	}
 	s.shared, s.sync = true, !s.fs.Visible
+	s.late = host.LateWritesOf(s.fs, m, glusterVolume(m))
 	if s.fs.Name == host.GlusterFS {
 		if glusterWritesThrough(m) {
 			s.sync = false
@@ -89,23 +91,29 @@ func serveOn(fs host.FileSystem, m host.Mount, want Sharing, mode blockio.Mode, 
 	return s
 }
 
-// glusterWritesThrough looks at the volume that is mounted, as its client shows it in its root. In other directories, which
+// glusterWritesThrough looks at the volume that is mounted.
+func glusterWritesThrough(m host.Mount) bool { return host.GlusterWritesThrough(glusterVolume(m)) }
+
+// glusterVolume returns the volume that is mounted, as its client shows it in its root, or "". In other directories, which
 // may be mounted, too, anybody can make files with these names.
-func glusterWritesThrough(m host.Mount) bool {
+func glusterVolume(m host.Mount) string {
 	if m.Type != "fuse.glusterfs" || m.Root != "/" {
-		return false
+		return ""
 	}
 	f, err := os.OpenFile(filepath.Join(m.Point, ".meta/graphs/active/volfile"), os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return false
+		return ""
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return false
+		return ""
 	}
 	const most = 1 << 20 // a volume of a thousand bricks has half of that
 	text, err := io.ReadAll(io.LimitReader(f, most))
-	return err == nil && len(text) < most && host.GlusterWritesThrough(string(text))
+	if err != nil || len(text) == most {
+		return ""
+	}
+	return string(text)
 }
 
 // timeouts fills in those that are Auto.

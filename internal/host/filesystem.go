@@ -23,8 +23,12 @@ type FileSystem struct {
 	Visible bool
 }
 
-// GlusterFS is the name of that file system.
-const GlusterFS = "GlusterFS"
+// Names of file systems that are treated specially.
+const (
+	GlusterFS = "GlusterFS"
+	CephFS    = "CephFS" // the kernel's client
+	NFS       = "NFS"
+)
 
 // fuseMagic is the f_type of every FUSE file system, whatever is behind it.
 const fuseMagic = 0x65735546
@@ -37,12 +41,12 @@ var fileSystems = [...]struct {
 	FileSystem
 }{
 	{"fuse.glusterfs glusterfs", fuseMagic, FileSystem{GlusterFS, ManyHosts, false}}, // unless GlusterWritesThrough
-	{"fuse.ceph-fuse fuse.ceph", fuseMagic, FileSystem{"CephFS (ceph-fuse)", ManyHosts, true}},
-	{"ceph", 0x00c36400, FileSystem{"CephFS", ManyHosts, true}},
+	{"fuse.ceph-fuse fuse.ceph", fuseMagic, FileSystem{CephFS + " (ceph-fuse)", ManyHosts, true}},
+	{"ceph", 0x00c36400, FileSystem{CephFS, ManyHosts, true}},
 	{"fuse.juicefs", fuseMagic, FileSystem{"JuiceFS", ManyHosts, false}},
 	{"fuse.sshfs", fuseMagic, FileSystem{"sshfs", ManyHosts, false}},
 	{HF3FSType, fuseMagic, FileSystem{"3FS", ManyHosts, false}},
-	{"nfs nfs4", 0x6969, FileSystem{"NFS", ManyHosts, true}},
+	{"nfs nfs4", 0x6969, FileSystem{NFS, ManyHosts, true}},
 	{"lustre", 0x0bd00bd0, FileSystem{"Lustre", ManyHosts, true}},
 	{"gpfs", 0x47504653, FileSystem{"GPFS", ManyHosts, false}},
 	{"beegfs", 0x19830326, FileSystem{"BeeGFS", ManyHosts, false}},

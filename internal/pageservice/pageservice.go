@@ -144,6 +144,10 @@ type Options struct {
 	Reserve    time.Duration // how long a reservation lasts; 60 s
 	Quarantine time.Duration // how long a page that was given up is kept from others; 10 s
 
+	// LateWrites is how much longer a page is kept from others that was handed out to be written, and given up: a
+	// write of a host that was cut off may still reach the file for so long after its writer gave it up.
+	LateWrites time.Duration
+
 	// Free is the share of each rank's pages that is kept free, as far as keys can be evicted for it, and that a
 	// restart finds free: it protects all keys for a while, and would have no page for a new one. The
 	// pages are given out when there are no others. Rounded down, so small files keep none; 0 is none.

@@ -171,7 +171,7 @@ func (s *space) confirmed(r *rank, c *confirmation, err error) {
 // the page, and must not shorten the time of the present one.
 func (s *space) giveUp(r *rank, c *confirmation) {
 	now := s.index.now()
-	for _, page := range c.second {
+	for _, page := range c.second { // it was written, so no write of it is under way
 		r.change(page, givenUp, now+s.index.quarantine())
 		c.done.Released++
 	}
@@ -179,7 +179,7 @@ func (s *space) giveUp(r *rank, c *confirmation) {
 		if r.used(page) {
 			h := r.holdOf(uint32(page))
 			if h != nil && !h.busy && (h.state == writable || h.state == late) && h.at <= c.called {
-				r.change(uint32(page), givenUp, max(now, h.at+s.index.reserve())+s.index.quarantine())
+				r.change(uint32(page), givenUp, max(now, h.at+s.index.reserve())+s.index.quarantine()+s.index.lateWrites())
 				c.done.Released++
 				continue
 			}

@@ -147,7 +147,7 @@ func (s *space) clear(now int64) {
 			switch h := r.holdOf(uint32(page)); {
 			case h == nil:
 			case h.state == writable:
-				r.change(uint32(page), deleted, h.until+s.index.quarantine())
+				r.change(uint32(page), deleted, h.until+s.index.quarantine()+s.index.lateWrites())
 			default:
 				r.change(uint32(page), deleted, h.until)
 			}
@@ -163,7 +163,12 @@ func (s *space) inUseUntil(r *rank) int64 {
 		switch {
 		case o == 0:
 		case o&heldBit != 0:
-			last = max(last, r.holdOf(uint32(page)).until)
+			h := r.holdOf(uint32(page))
+			until := h.until
+			if h.state == writable {
+				until += s.index.lateWrites()
+			}
+			last = max(last, until)
 		default:
 			last = max(last, s.entries.at(o-1).leaseUntil.Load())
 		}

@@ -64,7 +64,7 @@ const (
 //   - a page whose location was given out goes to no writer before the lease, and then
 //     the quarantine, have ended;
 //   - a page that its writer gave up (released, expired, deleted) goes to no other before
-//     the quarantine has ended;
+//     the quarantine has ended, and then the time of Options.LateWrites if it was not confirmed;
 //   - a key whose confirmation was acknowledged is found until it is evicted, deleted,
 //     cleared, or its rank comes back with another number of pages;
 //   - a key is visible only while every rank of its space has confirmed it.
@@ -143,6 +143,9 @@ func (x *Index) now() int64 { return int64(x.o.Now().Sub(x.start)) }
 func (x *Index) lease() int64      { return int64(x.o.Lease) }
 func (x *Index) reserve() int64    { return int64(x.o.Reserve) }
 func (x *Index) quarantine() int64 { return int64(x.o.Quarantine) }
+
+// lateWrites is how long a write may still reach a page after its writer gave it up.
+func (x *Index) lateWrites() int64 { return int64(x.o.LateWrites) }
 
 // shared reports whether other hosts follow the log.
 func (x *Index) shared() bool { return x.o.Handover > 0 }

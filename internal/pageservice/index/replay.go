@@ -76,7 +76,9 @@ func (x *Index) promised() pageservice.Promises { return x.o.Promised.And(x.o.Pr
 
 // longestQuarantine is how long a page stays in quarantine if a client may have been told
 // of it just now.
-func (x *Index) longestQuarantine() int64 { return x.longestUse() + int64(x.promised().Quarantine) }
+func (x *Index) longestQuarantine() int64 {
+	return x.longestUse() + int64(x.promised().Quarantine) + x.lateWrites()
+}
 
 // replay applies one record.
 func (s *space) replay(rec *record) error {
@@ -155,7 +157,8 @@ func (s *space) replayConfirmed(r *rank, page uint32, keys *batch, i int) {
 	}
 	if !known {
 		id = s.newEntry(keys.hashes[i], strings.Clone(keys.keys[i]))
-		s.entries.at(id).leaseUntil.Store(s.index.longestQuarantine() - s.index.quarantine())
+		// Whoever has written it has confirmed it: no late write is to be feared.
+		s.entries.at(id).leaseUntil.Store(s.index.longestQuarantine() - s.index.lateWrites() - s.index.quarantine())
 	}
 	s.index.read++
 	s.entries.at(id).lastUse.Store(s.index.read - beforeAll)
@@ -182,7 +185,7 @@ func (s *space) replayedKey(keys *batch, i int) (id uint32, known bool) {
 func (s *space) replayReserved(r *rank, page uint32, hash uint64) {
 	s.disown(r, page)
 	p := s.index.promised()
-	r.hold(page, hold{state: late, busy: true, hash: hash, until: int64(p.Reserve + p.Quarantine)})
+	r.hold(page, hold{state: late, busy: true, hash: hash, until: int64(p.Reserve+p.Quarantine) + s.index.lateWrites()})
 }
 
 func (s *space) replayFreed(r *rank, page uint32) {

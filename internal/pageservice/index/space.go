@@ -327,7 +327,7 @@ func (s *space) recount() {
 
 // sweep ends the reservations and quarantines of a rank that are over.
 func (s *space) sweep(r *rank, now int64) {
-	if n := r.sweep(now, s.index.quarantine()); n > 0 {
+	if n := r.sweep(now, s.index.quarantine()+s.index.lateWrites()); n > 0 {
 		s.counters.expired.Add(n)
 	}
 }

@@ -23,7 +23,7 @@ type Logs interface {
 // Run runs the suite; logs returns an empty log state.
 func Run(t *testing.T, logs func(t *testing.T) Logs) {
 	for _, group := range []map[string]func(*world){
-		reserving, confirming, reading, forgetting, restarting, keeping, refusing,
+		reserving, confirming, lateWrites, reading, forgetting, restarting, keeping, refusing,
 	} {
 		for name, test := range group {
 			t.Run(name, func(t *testing.T) {
