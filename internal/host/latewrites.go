@@ -77,7 +77,9 @@ func (m Mount) number(name string) (int64, bool) {
 }
 
 // seconds returns n seconds, or mostLate if that is less.
-func seconds(n int64) time.Duration { return time.Duration(min(n, int64(mostLate/time.Second))) * time.Second }
+func seconds(n int64) time.Duration {
+	return time.Duration(min(n, int64(mostLate/time.Second))) * time.Second
+}
 
 // glusterPingTimeout returns the longest network.ping-timeout of a volume's bricks, or 0 if one of them is never given up. Without a
 // volume file it is the default.
