@@ -30,7 +30,7 @@ const mostSiblings = 4096
 // be read is left out.
 func (k *Keeper) Broken(ctx context.Context, top *inventory.Directory, fn func(Broken) bool) error {
 	return k.broken(ctx, k.inv.Below(top), func(v *victim, is trouble) bool {
-		return fn(Broken{Path: v.path, Key: v.info.Key, Bytes: v.info.SizeBytes, Trouble: is.kind, Young: is.young, Removable: v.layout.MayReap(is.kind)})
+		return fn(Broken{Path: v.path, Key: v.info.Key, Bytes: v.info.SizeBytes, Trouble: is.kind, Young: is.young, Removable: is.reap})
 	})
 }
 
@@ -38,7 +38,7 @@ func (k *Keeper) Broken(ctx context.Context, top *inventory.Directory, fn func(B
 func (k *Keeper) reapBroken(ctx context.Context, dirs []*inventory.Directory) {
 	err := k.broken(ctx, dirs, func(v *victim, is trouble) bool {
 		f, ok := k.inv.File(v.info.Key)
-		if ok && v.layout.MayReap(is.kind) && !is.young {
+		if ok && is.reap && !is.young {
 			v.Candidate = inventory.Candidate{Key: v.info.Key, Dir: v.Dir, LastUse: f.LastUse, Kind: f.Kind}
 			before := k.reaped.Load()
 			k.removeOne(v, purge{broken: true, count: &k.reaped}, &outcome{})
@@ -59,6 +59,8 @@ func (k *Keeper) reapBroken(ctx context.Context, dirs []*inventory.Directory) {
 type trouble struct {
 	kind  classify.Trouble
 	young bool // it is within its grace period
+	facts classify.Facts
+	reap  bool // it may be removed once it is not young
 }
 
 func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn func(*victim, trouble) bool) error {
@@ -70,8 +72,9 @@ func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn fun
 		}
 		var found []victim
 		var troubles []trouble
-		var shape *classify.Shape
+		around := surroundings{counts: counts}
 		err := k.inv.Names(d, func(name string, _ uint64, stat func() (inventory.Info, error)) bool {
+			around.evidence.OwnLogs = around.evidence.OwnLogs || classify.MarkOf(name) == classify.OwnLogs
 			at := path.Join(dir, name)
 			layout := classify.Classify(at, classify.Context{})
 			if layout.Owner == classify.Unknown {
@@ -81,11 +84,14 @@ func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn fun
 			if err != nil || !info.Regular {
 				return ctx.Err() == nil
 			}
-			if shape == nil && (layout.Owner == classify.RTPLLM || layout.Owner == classify.KVCM) {
-				shape = k.shapeOf(d, dir)
+			if layout.Owner == classify.RTPLLM || layout.Owner == classify.KVCM {
+				if !around.shaped {
+					around.evidence.Shape, around.shaped = k.shapeOf(d, dir), true
+				}
+				around.evidence.Add(layout, info.SizeBytes, time.Unix(0, info.MtimeNs), k.young(&layout, &info, &outcome{}))
 			}
 			v := victim{Candidate: inventory.Candidate{Dir: d}, dir: dir, name: name, path: at, info: info, layout: layout}
-			if is := k.troubleOf(&v, shape, counts); is.kind != classify.Fine {
+			if is := k.troubleOf(&v, &around); is.kind != classify.Fine {
 				found, troubles = append(found, v), append(troubles, is)
 			}
 			return ctx.Err() == nil
@@ -97,7 +103,9 @@ func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn fun
 			continue // the scan counts and logs it
 		}
 		for i := range found {
-			if !fn(&found[i], troubles[i]) {
+			v, is := &found[i], troubles[i]
+			is.reap = v.layout.MayReap(is.kind) && around.evidence.Certain(v.layout, is.facts, is.kind)
+			if !fn(v, is) {
 				return nil
 			}
 		}
@@ -105,25 +113,32 @@ func (k *Keeper) broken(ctx context.Context, dirs []*inventory.Directory, fn fun
 	return nil
 }
 
+// surroundings are what troubles of the files of one directory are told by.
+type surroundings struct {
+	counts   bool // the blocks of files tell where they have holes
+	evidence classify.Evidence
+	shaped   bool // its shape was looked for
+
+	peers    []*inventory.Directory // of the other ranks, as far as they are there
+	gathered bool                   // they were looked for
+}
+
 // troubleOf says what is wrong with a file that nobody has open.
-func (k *Keeper) troubleOf(v *victim, shape *classify.Shape, counts bool) (is trouble) {
+func (k *Keeper) troubleOf(v *victim, around *surroundings) (is trouble) {
 	if f, ok := k.inv.File(v.info.Key); !ok || f.InUse {
 		return trouble{}
 	}
 	is.young = k.young(&v.layout, &v.info, &outcome{})
-	facts := classify.Facts{SizeBytes: v.info.SizeBytes, AllocatedBytes: classify.Unallocated, Modified: time.Unix(0, v.info.MtimeNs)}
-	if counts {
-		facts.AllocatedBytes = v.info.AllocatedBytes
+	is.facts = classify.Facts{SizeBytes: v.info.SizeBytes, AllocatedBytes: classify.Unallocated, Modified: time.Unix(0, v.info.MtimeNs)}
+	if around.counts {
+		is.facts.AllocatedBytes = v.info.AllocatedBytes
 	}
 	if other := v.layout.OtherOf(); other != "" {
-		facts.Other = k.presence(path.Dir(other), path.Base(other))
+		is.facts.Other = k.presence(path.Dir(other), path.Base(other))
 	}
-	facts.PeerBytes = k.peerBytes(&v.layout)
-	if shape == nil {
-		shape = &classify.Shape{}
-	}
+	is.facts.Peers = k.peersOf(v, around)
 	// Its age was looked at, by a clock that may have been set meanwhile.
-	is.kind = v.layout.Broken(facts, *shape, facts.Modified.Add(max(v.layout.Grace, time.Second)), 0)
+	is.kind = v.layout.Broken(is.facts, around.evidence.Shape, is.facts.Modified.Add(max(v.layout.Grace, time.Second)), 0)
 	if v.layout.MayReap(is.kind) && !v.layout.Temp {
 		is.young = k.atWork(&v.info, k.graceOf(&v.layout), &outcome{}) || is.young
 	}
@@ -148,23 +163,31 @@ func (k *Keeper) presence(dir, name string) classify.Presence {
 	return classify.Present
 }
 
-// peerBytes returns the largest size of the files of other ranks that are as long as this one if it is whole. One that is being written
-// is never too long.
-func (k *Keeper) peerBytes(f *classify.File) (most int64) {
-	for _, at := range f.Peers() {
-		d, err := k.inv.Find(path.Dir(at))
-		if err != nil {
-			continue
-		}
-		if info, err := k.inv.Stat(d, path.Base(at)); err == nil && info.Regular {
-			most = max(most, info.SizeBytes)
+// peersOf returns the files of other ranks that are as long as this one if it is whole. One that is being written
+// is never too long. Which ranks have a directory is looked up once.
+func (k *Keeper) peersOf(v *victim, around *surroundings) (peers []classify.Peer) {
+	dirs := v.layout.PeerDirs()
+	if len(dirs) == 0 {
+		return nil
+	}
+	if !around.gathered {
+		around.gathered = true
+		for _, dir := range dirs {
+			if d, err := k.inv.Find(dir); err == nil {
+				around.peers = append(around.peers, d)
+			}
 		}
 	}
-	return most
+	for _, d := range around.peers {
+		if info, err := k.inv.Stat(d, v.name); err == nil && info.Regular {
+			peers = append(peers, classify.Peer{SizeBytes: info.SizeBytes, Modified: time.Unix(0, info.MtimeNs)})
+		}
+	}
+	return peers
 }
 
 // shapeOf finds out how large a block is in a directory.
-func (k *Keeper) shapeOf(d *inventory.Directory, dir string) *classify.Shape {
+func (k *Keeper) shapeOf(d *inventory.Directory, dir string) classify.Shape {
 	var siblings []classify.Sibling
 	// Those that can be read are enough.
 	_ = k.inv.Names(d, func(name string, _ uint64, stat func() (inventory.Info, error)) bool {
@@ -176,9 +199,9 @@ func (k *Keeper) shapeOf(d *inventory.Directory, dir string) *classify.Shape {
 	})
 	bytes, ok := classify.BlockBytes(siblings)
 	if !ok {
-		return &classify.Shape{}
+		return classify.Shape{}
 	}
-	return &classify.Shape{BlockBytes: bytes}
+	return classify.Shape{BlockBytes: bytes}
 }
 
 // countsBlocks reports whether the blocks of a file tell where it has holes: not where the

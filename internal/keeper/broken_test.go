@@ -18,26 +18,34 @@ import (
 func TestBroken(t *testing.T) {
 	opts := options(t.TempDir())
 	rtp := "chat/v2/1234/no_lora/64/14/0/4/3/"
-	rank2 := strings.TrimSuffix(rtp, "3/") + "2/"
+	rank1, rank2 := strings.TrimSuffix(rtp, "3/")+"1/", strings.TrimSuffix(rtp, "3/")+"2/"
 	other := strings.Replace(gdsName, "17ac16e7b5ac22", "17ac16e7b5ac23", 1)
 	other = "66/63/" + filepath.Base(other)
 	sizes := map[string]int{
 		rtp + "1_1": 8192, rtp + "2_2": 8192, rtp + "3_3": 8192, rtp + "7_7": 8192, rtp + "8_8": 8192, rtp + "1_9": 3 * 8192, rtp + "1_8": 2 * 8192,
 		rtp + "1_5":                        8192, // two blocks at least
 		rtp + "1_7":                        3 * 8192,
-		rank2 + "1_7":                      7 * 8192, // so that of rank 3 has too few
+		rank1 + "1_7":                      7 * 8192, // so that of rank 3 has too few
+		rank2 + "1_7":                      7 * 8192,
+		rank2 + "1_8":                      9 * 8192, // one rank against the other: either may be wrong
 		rank2 + "1_9":                      3 * 8192,
 		rank2 + "1_1":                      8192,
 		rtp + "4_4":                        1000,
 		rtp + "5_5":                        100, // in use
-		rtp + "6_6":                        100, // pinned
+		rtp + "6_6":                        101, // pinned
 		"instance/tp0/11":                  8192,
 		"instance/tp0/12":                  8192,
 		"instance/tp0/13":                  100,
 		"instance/tp0/14_a":                8192, // its first block can be read
 		"instance/tp0/15_a":                8191,
 		"instance/tp0/16":                  0,
-		"instance/tp0/17":                  100, // pinned
+		"instance/tp0/17":                  101, // pinned
+		"smaller/tp0/4096":                 4096,
+		"smaller/tp0/4097":                 4096, // blocks are smaller now
+		"instance/tp0/18":                  4096,
+		"instance/tp0/19":                  4096, // two of a size are no accident
+		"ckpt/tp0/f":                       100,  // somebody's checkpoint
+		"ckpt/tp0/cafe":                    0,
 		entry(1):                           0,
 		entry(2):                           10,
 		gdsName:                            10000,
@@ -46,11 +54,19 @@ func TestBroken(t *testing.T) {
 		"unknown":                          0,
 		".temp/" + fmt.Sprintf("%032x", 7): 5,
 	}
-	for i := range 6 { // whole ones tell how large a block is
-		sizes[fmt.Sprintf("instance/tp0/5%d", i)], sizes[fmt.Sprintf("instance/tp0/5%d_a", i)] = 8192, 3*8192
+	for i := range 16 { // whole ones tell how large a block is
+		sizes[fmt.Sprintf("instance/tp0/5%014x", i)], sizes[fmt.Sprintf("smaller/tp0/5%014x", i)] = 8192, 8192
+		sizes[fmt.Sprintf("instance/tp0/5%d_a", i)], sizes[fmt.Sprintf("ckpt/tp0/1%x", i)] = 3*8192, 8192
 	}
+	// What was cut was written before some of the others, but in one directory.
+	old, older := time.Now().Add(-time.Minute), time.Now().Add(-2*time.Minute)
 	for rel, size := range sizes {
 		put(t, opts.Dir, rel, size)
+		at := older
+		if size == 8192 && rel != rtp+"1_5" && !strings.HasPrefix(rel, "smaller/") || size == 4096 && strings.HasPrefix(rel, "smaller/") {
+			at = old
+		}
+		must(t, os.Chtimes(filepath.Join(opts.Dir, rel), at, at))
 	}
 	k, err := New(opts)
 	must(t, err)
@@ -74,12 +90,19 @@ func TestBroken(t *testing.T) {
 		rtp + "1_7: shorter than its name says, true",
 		rtp + "4_4: shorter than its name says, true",
 		rtp + "6_6: shorter than its name says, true",
+		rtp + "1_8: shorter than its name says, false",
+		"ckpt/tp0/cafe: empty, false",
+		"ckpt/tp0/f: shorter than its name says, false",
 		"instance/tp0/13: shorter than its name says, true",
 		"instance/tp0/14_a: fewer blocks than its name says, false",
 		"instance/tp0/15_a: shorter than its name says, true",
 		"instance/tp0/16: empty, true",
 		"instance/tp0/17: shorter than its name says, true",
-	}; !slices.Equal(listed, want) {
+		"instance/tp0/18: shorter than its name says, false",
+		"instance/tp0/19: shorter than its name says, false",
+		"smaller/tp0/4096: shorter than its name says, false",
+		"smaller/tp0/4097: shorter than its name says, false",
+	}; !slices.Equal(listed, slices.Sorted(slices.Values(want))) {
 		t.Errorf("listed are\n%s\nwant\n%s", strings.Join(listed, "\n"), strings.Join(want, "\n"))
 	}
 

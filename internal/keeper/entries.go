@@ -271,17 +271,18 @@ func (k *Keeper) describe(p place, f found, info inventory.Info) *FileDescriptio
 		}
 	}
 	if f.known {
-		if is := k.troubleOf(v, k.shapeIf(v), k.countsBlocks()); is.kind != classify.Fine {
+		if is := k.troubleOf(v, k.around(v)); is.kind != classify.Fine {
 			about.Trouble, about.Young = is.kind.String(), is.young
 		}
 	}
 	return about
 }
 
-// shapeIf finds out how large a block is where that says whether a file is whole.
-func (k *Keeper) shapeIf(v *victim) *classify.Shape {
+// around finds out how large a block is where that says whether a file is whole.
+func (k *Keeper) around(v *victim) *surroundings {
+	is := &surroundings{counts: k.countsBlocks()}
 	if v.layout.Owner == classify.RTPLLM || v.layout.Owner == classify.KVCM {
-		return k.shapeOf(v.Dir, v.dir)
+		is.evidence.Shape = k.shapeOf(v.Dir, v.dir)
 	}
-	return nil
+	return is
 }

@@ -75,8 +75,8 @@ type Facts struct {
 	// have it.
 	Other Presence
 
-	// PeerBytes is the largest size of the files at Peers; 0: there are none, or it is not known.
-	PeerBytes int64
+	// Peers are the files of the same name in the directories that File.PeerDirs names, as far as they are there.
+	Peers []Peer
 }
 
 // Unallocated is Facts.AllocatedBytes where it is not known.
@@ -115,23 +115,23 @@ func (f File) OtherOf() string {
 	return ""
 }
 
-// mostPeers bounds Peers: names may be anybody's.
+// mostPeers bounds PeerDirs: names may be anybody's.
 const mostPeers = 63
 
-// Peers returns the paths whose sizes Facts.PeerBytes wants. RTP-LLM's ranks write the same items, each its part of every block, and the parts are of one
+// PeerDirs returns the directories whose files of the same name Facts.Peers wants. They are the same for all files of a directory, but for those of
+// which none is wanted. RTP-LLM's ranks write the same items, each its part of every block, and the parts are of one
 // size: where one rank's file is shorter than another's, it is not whole. Nothing else tells how many blocks an item of several has.
-func (f File) Peers() (paths []string) {
-	if f.Owner != RTPLLM {
+func (f File) PeerDirs() (dirs []string) {
+	if f.Owner != RTPLLM || f.Blocks == 1 {
 		return nil
 	}
 	ranks, _ := cutLast(f.Root)
-	_, name := cutLast(f.Entry)
-	for r := 0; r < f.WorldSize && len(paths) < mostPeers; r++ {
+	for r := 0; r < f.WorldSize && len(dirs) < mostPeers; r++ {
 		if r != f.Rank {
-			paths = append(paths, ranks+"/"+strconv.Itoa(r)+"/"+name)
+			dirs = append(dirs, ranks+"/"+strconv.Itoa(r))
 		}
 	}
-	return paths
+	return dirs
 }
 
 // SizeBounds returns how many bytes the name promises at least, and at most: -1 where there is no
@@ -180,12 +180,17 @@ func (f File) writesAll() bool {
 // longer. A file from the future has just been written. What can be seen in its content alone, a
 // damaged header or wrong bytes, is not for names and sizes to tell.
 //
-// MayReap says which files with trouble may be removed, by the rules of their Deletion. Trouble with another file is for
-// an operator to read.
+// MayReap says which files with trouble may be removed, by the rules of their Deletion, and Evidence of which of them it is certain.
+// Trouble with another file is for an operator to read.
 func (f File) Broken(is Facts, s Shape, now time.Time, grace time.Duration) Trouble {
 	if f.Owner == Unknown || now.Sub(is.Modified) < max(f.Grace, grace) {
 		return Fine
 	}
+	return f.trouble(is, s)
+}
+
+// trouble is Broken for a file of a known owner that is old enough.
+func (f File) trouble(is Facts, s Shape) Trouble {
 	if f.Temp {
 		return Orphaned
 	}
@@ -197,7 +202,7 @@ func (f File) Broken(is Facts, s Shape, now time.Time, grace time.Duration) Trou
 		return SideAlone
 	case is.SizeBytes < least && f.Owner == KVCM && is.SizeBytes >= s.BlockBytes:
 		return Partial
-	case is.SizeBytes < least, is.SizeBytes < is.PeerBytes && (s.BlockBytes <= 0 || is.PeerBytes%s.BlockBytes == 0):
+	case is.SizeBytes < least, is.SizeBytes < is.longestPeer(s):
 		return Short
 	case most >= 0 && is.SizeBytes > most:
 		return Long

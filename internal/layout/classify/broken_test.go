@@ -24,7 +24,7 @@ func TestBroken(t *testing.T) {
 		return is
 	}
 	peer := func(is Facts, sizeBytes int64) Facts {
-		is.PeerBytes = sizeBytes
+		is.Peers = []Peer{{sizeBytes / 2, is.Modified}, {sizeBytes, is.Modified}}
 		return is
 	}
 	unallocated := holed(8192)
@@ -129,20 +129,21 @@ func TestOtherOf(t *testing.T) {
 	}
 }
 
-func TestPeers(t *testing.T) {
+func TestPeerDirs(t *testing.T) {
 	dir, _ := cutLast(rtpDir)
 	for path, want := range map[string][]string{
-		rtpDir + "/-5_77":                   {dir + "/0/-5_77", dir + "/1/-5_77", dir + "/2/-5_77"},
-		"kv/17/tp0/3f":                      nil,
+		rtpDir + "/-5_77":                   {dir + "/0", dir + "/1", dir + "/2"},
+		rtpDir + "/77_77":                   nil, // its length says whether it is whole
+		"kv/17/tp0/3f_a":                    nil,
 		object + ".data":                    nil,
 		"a/b":                               nil,
 		"chat/v2/1/no_lora/64/14/0/1/0/1_2": nil, // one rank
 	} {
-		if got := Classify(path, Context{}).Peers(); !slices.Equal(got, want) {
+		if got := Classify(path, Context{}).PeerDirs(); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
-	if got := Classify("chat/v2/1/no_lora/64/14/0/1000000/7/1_2", Context{}).Peers(); len(got) != mostPeers {
+	if got := Classify("chat/v2/1/no_lora/64/14/0/1000000/7/1_2", Context{}).PeerDirs(); len(got) != mostPeers {
 		t.Errorf("of a million ranks, %d", len(got))
 	}
 }
@@ -198,7 +199,7 @@ func FuzzBroken(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, path string, above byte, sizeBytes, allocated, age, blockBytes int64, most int, other byte) {
 		file := Classify(path, Context{Above: Marks(above)})
-		is := Facts{sizeBytes, allocated, noon.Add(-time.Duration(age)), Presence(other), int64(most)}
+		is := Facts{sizeBytes, allocated, noon.Add(-time.Duration(age)), Presence(other), []Peer{{int64(most), noon}}}
 		shape := Shape{blockBytes, most}
 		got := file.Broken(is, shape, noon, 0)
 		if got >= troubles || got != file.Broken(is, shape, noon, 0) || got.String() == "" {
