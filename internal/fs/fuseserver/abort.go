@@ -22,7 +22,7 @@ func (m *Mount) abort() {
 	}
 	// Where the control file system cannot be reached: a forced unmount aborts, too,
 	// but only while the mount is attached.
-	if at := m.look(); !at.gone && at.over == nil {
+	if at, err := m.look(); err == nil && !at.gone && at.over == nil {
 		// It aborts even if it returns EBUSY.
 		_ = unix.Unmount(at.path, unix.MNT_FORCE|unix.UMOUNT_NOFOLLOW)
 	}

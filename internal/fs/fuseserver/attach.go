@@ -66,7 +66,11 @@ func attachByHelper(point string, o Options) (int, error) {
 
 // removeDead detaches the mounts of dead FUSE daemons.
 func removeDead(point string) (removed bool, err error) {
-	for _, m := range mountsAt(point) {
+	all, err := mountsAt(point)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range all {
 		if !m.isFUSE() {
 			break
 		}

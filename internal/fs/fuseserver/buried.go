@@ -9,8 +9,12 @@ import (
 // before are the mounts that were there before it. The lock of the mount point is not always
 // to be had, so another daemon may have mounted meanwhile: then this one has lost the race.
 func (m *Mount) noteMounts(before []mountpoint) error {
+	all, err := mountsAt(m.point)
+	if err != nil {
+		return err
+	}
 	found := 0
-	for _, at := range mountsAt(m.point) {
+	for _, at := range all {
 		switch {
 		case !slices.ContainsFunc(before, func(b mountpoint) bool { return b.id == at.id && b.minor == at.minor }):
 			found++
@@ -42,7 +46,11 @@ func (m *Mount) removeBuried() {
 		return
 	}
 	defer lockPoint(m.point)()
-	for _, at := range mountsAt(m.point) {
+	all, err := mountsAt(m.point)
+	if err != nil {
+		return
+	}
+	for _, at := range all {
 		// Where somebody else has removed it, its number may be that of a living daemon's.
 		if !at.isFUSE() || !slices.Contains(m.buried, at.minor) || !dead(m.point) || detach(m.point, true) != nil {
 			return

@@ -36,7 +36,10 @@ func (m *Mount) lose(why error) {
 
 // whyEnded says why the connection has ended.
 func (m *Mount) whyEnded() error {
-	if m.look().gone {
+	switch at, err := m.look(); {
+	case err != nil:
+		return fmt.Errorf("its connection has ended; whether it is still mounted cannot be seen: %w", err)
+	case at.gone:
 		return errors.New("another process unmounted it, as umount and fusermount3 -u do")
 	}
 	return fmt.Errorf("another process aborted its connection, as umount -f and /sys/fs/fuse/connections/%d/abort do", m.minor)
@@ -50,13 +53,14 @@ type whereabouts struct {
 }
 
 // look says where this mount is. Its numbers are its own for as long as its connection lives.
-// It opens nothing on the mount: for that moment, an umount would fail.
-func (m *Mount) look() whereabouts {
+// It opens nothing on the mount: for that moment, an umount would fail. An error says that it
+// could not look, as for want of descriptors.
+func (m *Mount) look() (whereabouts, error) {
 	info, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		return whereabouts{gone: true}
+		return whereabouts{}, err
 	}
-	return m.lookIn(string(info))
+	return m.lookIn(string(info)), nil
 }
 
 func (m *Mount) lookIn(info string) whereabouts {
@@ -116,10 +120,21 @@ func (m *Mount) watch() (stop func()) {
 	}
 }
 
-// notice looks whether the mount is still there and to be seen. seen is the number of the
-// mount over it that was reported last. It reports whether there is more to watch.
+// notice looks whether the mount is still there and to be seen, again and again until it can. seen
+// is the number of the mount over it that was reported last. It reports whether there is more to watch.
 func (m *Mount) notice(seen *int, stopped <-chan struct{}) bool {
-	at := m.look()
+	at, err := m.look()
+	for said := false; err != nil; at, err = m.look() {
+		if !said {
+			said = true
+			m.fs.log.Warn("cannot see whether the mount is still there; looking again", "mount", m.point, "err", err)
+		}
+		select {
+		case <-stopped:
+			return false
+		case <-time.After(lookInterval):
+		}
+	}
 	switch {
 	case at.gone:
 		select {

@@ -82,7 +82,10 @@ func (m *Mount) attach(data string, opts Options) (fd int, err error) {
 	if err := preparePoint(m.point, data); err != nil {
 		return -1, err
 	}
-	before := mountsAt(m.point)
+	before, err := mountsAt(m.point)
+	if err != nil {
+		return -1, err
+	}
 	if fd, err = attach(m.point, opts); err != nil {
 		return -1, err
 	}
@@ -203,8 +206,9 @@ func (m *Mount) Unmount(ctx context.Context) error {
 	tick := time.NewTicker(busyRetryInterval)
 	defer tick.Stop()
 	for {
-		var err error
-		switch at := m.look(); {
+		at, err := m.look()
+		switch {
+		case err != nil:
 		case at.gone:
 			return m.wait(ctx, &root)
 		case at.over != nil:
@@ -289,9 +293,9 @@ func (m *Mount) end() error {
 // removeDead detaches this mount, whose connection ends, and the dead ones beneath.
 func (m *Mount) removeDead() error {
 	unlock := lockPoint(m.point)
-	var err error
-	switch at := m.look(); {
-	case at.gone:
+	at, err := m.look()
+	switch {
+	case err != nil, at.gone:
 	case at.over != nil:
 		err = m.covered(at.over)
 	case m.hasServed() && !dead(at.path): // another one's by now, with the numbers that this one had

@@ -38,10 +38,20 @@ func TestMountinfoLine(t *testing.T) { // R1, case 1
 	}
 }
 
+// allAt returns the mounts at path.
+func allAt(t *testing.T, path string) []mountpoint {
+	t.Helper()
+	all, err := mountsAt(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
 // topAt returns the mount that is seen at path; the zero value if there is none.
 func topAt(t *testing.T, path string) mountpoint {
 	t.Helper()
-	all := mountsAt(path)
+	all := allAt(t, path)
 	if len(all) == 0 {
 		return mountpoint{}
 	}
@@ -168,7 +178,7 @@ func TestUnmountCutsOffRemainingClients(t *testing.T) {
 	if _, err := f.Write([]byte("x")); err == nil {
 		t.Error("a file of an aborted mount can be written")
 	}
-	if all := mountsAt(w.dir); len(all) > 0 {
+	if all := allAt(t, w.dir); len(all) > 0 {
 		t.Error("still mounted")
 	}
 	w.mount(Options{})
@@ -222,6 +232,55 @@ func TestUnmountedByHand(t *testing.T) {
 		t.Errorf("lost: %v", err)
 	}
 	w.serveErr <- nil
+}
+
+// A daemon that has no descriptor left to look at the mounts with, when they change, does not take its own for lost. It sees the end of it later.
+func TestLooksWithoutDescriptors(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to change the mounts")
+	}
+	w := newWorld(t, Options{})
+	other := t.TempDir()
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(restore)
+	none := limit
+	none.Cur = 0
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	mounted := unix.Mount("none", other, "tmpfs", 0, "size=64k") // has it look
+	t.Cleanup(func() { _ = unix.Unmount(other, 0) })
+	if mounted != nil {
+		t.Fatal(mounted)
+	}
+	until(t, "the daemon cannot look, or takes the mount for lost", func() bool {
+		return strings.Contains(w.log.String(), "too many open files") || len(w.m.Lost()) > 0
+	})
+	if _, err := mountsAt(w.dir); !errors.Is(err, unix.EMFILE) {
+		t.Errorf("what is mounted: %v", err)
+	}
+	restore()
+	w.log.forget()
+	if len(w.m.Lost()) > 0 {
+		t.Fatal(<-w.m.Lost())
+	}
+	if err := os.WriteFile(w.path("f"), []byte("x"), 0o644); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Unmount(w.dir, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-w.m.Lost(); !strings.Contains(err.Error(), "another process") {
+		t.Errorf("lost: %v", err)
+	}
 }
 
 // Where this mount is, whether something covers it, and that a mount with the same number on

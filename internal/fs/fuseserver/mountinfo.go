@@ -23,18 +23,21 @@ type mountpoint struct {
 
 func (m mountpoint) isFUSE() bool { return m.fsType == "fuse" || strings.HasPrefix(m.fsType, "fuse.") }
 
-// mountsAt returns the mounts at path, each followed by the one that it covers. It asks no
-// FUSE daemon.
-func mountsAt(path string) []mountpoint {
+// mountsAt returns the mounts at path, each followed by the one that it covers: none where
+// there is nothing. It asks no FUSE daemon.
+func mountsAt(path string) ([]mountpoint, error) {
 	top, err := mountID(path)
-	if err != nil {
-		return nil
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
 	}
-	info, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil
+	var info []byte
+	if err == nil {
+		info, err = os.ReadFile("/proc/self/mountinfo")
 	}
-	return findMounts(string(info), path, top)
+	if err != nil {
+		return nil, fmt.Errorf("mount point %s: what is mounted there cannot be seen: %w", path, err)
+	}
+	return findMounts(string(info), path, top), nil
 }
 
 // mountID returns the number of the mount that a path leads to.

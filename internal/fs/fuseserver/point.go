@@ -22,7 +22,11 @@ func preparePoint(point, data string) error {
 	if err := clearPoint(point); err != nil {
 		return err
 	}
-	if len(mountsAt(point)) == 0 {
+	all, err := mountsAt(point)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
 		info, err := os.Lstat(point)
 		if errors.Is(err, os.ErrNotExist) {
 			if err := os.Mkdir(point, 0o755); err != nil {
@@ -84,7 +88,10 @@ func within(path, dir string) bool {
 // dead ones it leaves one: while that is there, nobody sees the directory beneath, where
 // clients would write and then lose sight of what they wrote.
 func clearPoint(point string) error {
-	all := mountsAt(point)
+	all, err := mountsAt(point)
+	if err != nil {
+		return err
+	}
 	for i, m := range all {
 		if !m.isFUSE() {
 			return nil

@@ -84,8 +84,8 @@ func (m *Mount) root() int {
 	if m.fs.passthrough.why != "" {
 		return -1
 	}
-	at := m.look()
-	if at.gone || at.over != nil {
+	at, err := m.look()
+	if err != nil || at.gone || at.over != nil {
 		return -1
 	}
 	fd, err := unix.OpenTree(unix.AT_FDCWD, at.path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)

@@ -37,7 +37,7 @@ func newPoint(t *testing.T) (point, data string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for range mountsAt(point) {
+		for range allAt(t, point) {
 			_ = unix.Unmount(point, unix.MNT_DETACH)
 		}
 	})
@@ -89,7 +89,7 @@ func soon(t *testing.T) context.Context {
 func wantMounts(t *testing.T, when, point string, sources ...string) {
 	t.Helper()
 	var found []string
-	for _, m := range mountsAt(point) {
+	for _, m := range allAt(t, point) {
 		found = append(found, m.source)
 	}
 	if !slices.Equal(found, sources) {
@@ -251,7 +251,7 @@ func TestFailedHandshakeLeavesOthersMounts(t *testing.T) {
 func TestTwoAtOnceWithoutTheLock(t *testing.T) {
 	point, _ := newPoint(t)
 	mountDead(t, point, "dead")
-	before := mountsAt(point)
+	before := allAt(t, point)
 	mountDead(t, point, "one")
 	m := &Mount{point: point}
 	if err := m.noteMounts(before); err != nil || len(m.buried) != 1 {
