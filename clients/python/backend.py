@@ -86,6 +86,8 @@ def _library_and_tag(processor):
     tools = "" if processor == here else f"{processor}-linux-gnu-"
     with tempfile.TemporaryDirectory() as scratch:
         make = ["make", "-s", "-C", C_LIBRARY, f"BUILD={scratch}"] + ([f"CC={tools}gcc"] if tools else [])
+        # Without -g, whose paths would be in the build ID: the same sources give the same bytes wherever they are.
+        make.append("CFLAGS=" + os.environ.get("CFLAGS", "-O2"))
         subprocess.run([*make, f"{scratch}/{LIBRARY}"], check=True, stdout=sys.stderr)
         library = pathlib.Path(scratch) / LIBRARY
         # Debug sections are useless without the sources.
