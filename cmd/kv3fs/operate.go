@@ -45,6 +45,11 @@ func (f *operateFlags) connectTo(ctx context.Context, path string) (client *admi
 // connect returns the client of the daemon and the paths as it knows them, below its data
 // directory. They are given below the mount or the data directory.
 func (f *operateFlags) connect(ctx context.Context, paths ...string) (*admin.Client, []string, error) {
+	return f.connectIn(ctx, socketDirs, paths...)
+}
+
+// connectIn is connect for a daemon with its socket in one of the directories that in returns of a data directory.
+func (f *operateFlags) connectIn(ctx context.Context, in func(data string) ([]string, error), paths ...string) (*admin.Client, []string, error) {
 	data, err := f.data()
 	if err != nil {
 		return nil, nil, err
@@ -75,7 +80,7 @@ func (f *operateFlags) connect(ctx context.Context, paths ...string) (*admin.Cli
 		}
 		below = append(below, at)
 	}
-	dirs, err := socketDirs(data)
+	dirs, err := in(data)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -65,7 +65,7 @@ func runAs(t *testing.T, as *syscall.SysProcAttr, input *os.File, bin, says stri
 			t.Logf("kv3fs %s logged:\n%s", strings.Join(args, " "), r.said())
 		}
 	})
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(r.said(), says); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !strings.Contains(r.said(), says); time.Sleep(5 * time.Millisecond) {
 		select {
 		case <-r.exited:
 			return r
@@ -84,7 +84,7 @@ func (r *running) stop(t *testing.T) {
 	_ = r.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-r.exited:
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("SIGTERM did not end it")
 		_ = r.cmd.Process.Kill()
 		<-r.exited

@@ -2,16 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kv3fs/kv3fs/internal/admin"
-	"github.com/kv3fs/kv3fs/internal/host"
-	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
 // reloadCmd has a daemon read its configuration again.
@@ -85,13 +80,13 @@ func (c *reloadCmd) reload(ctx context.Context) ([]admin.Setting, error) {
 		c.Mount = givenPath(c.MountPoint)
 	}
 	if c.PID != 0 {
-		mount, err := mountOf(c.PID)
+		mount, err := mountOf(ctx, c.PID)
 		if err != nil {
 			return nil, err
 		}
 		c.Mount = givenPath(mount)
 	}
-	client, _, err := c.connect(ctx)
+	client, _, err := c.connectIn(ctx, daemonDirs)
 	if err != nil {
 		return nil, err
 	}
@@ -99,19 +94,16 @@ func (c *reloadCmd) reload(ctx context.Context) ([]admin.Setting, error) {
 	return client.Reload(ctx)
 }
 
-// mountOf returns the mount of a process.
-func mountOf(pid int) (string, error) {
-	mounts, err := host.Local().Mounts()
+// mountOf returns the mount of a process, in bounded time: mounts of others may hang.
+func mountOf(ctx context.Context, pid int) (string, error) {
+	all, err := runningDaemons(ctx, "")
 	if err != nil {
 		return "", err
 	}
-	for _, at := range host.HF3FS(mounts) {
-		value := make([]byte, 64<<10)
-		n, err := unix.Getxattr(at, wire.DaemonXattr, value)
-		var d wire.Daemon
-		if err == nil && json.Unmarshal(value[:n], &d) == nil && d.PID == pid {
-			return at, nil
+	for _, d := range all {
+		if d.pid == pid {
+			return d.mount, d.err
 		}
 	}
-	return "", fmt.Errorf("process %d serves no mount of this host", pid)
+	return "", fmt.Errorf("process %d serves no mount of this host that answers", pid)
 }

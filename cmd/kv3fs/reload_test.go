@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -34,19 +33,13 @@ func startReloading(t *testing.T, settings string) *reloading {
 	t.Helper()
 	skipWithoutFUSE(t)
 	dir := t.TempDir()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &reloading{t: t, bin: binary(t), file: filepath.Join(dir, "kv3fs.yaml"), mount: filepath.Join(dir, "mnt"), token: filepath.Join(dir, "token"), admin: l.Addr().String(), dataFiles: filepath.Join(dir, "data")}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	r.always = fmt.Sprintf("data: %s\nmount: %s\nadmin-listen: %s\nadmin-token-file: %s\npages-listen: off\n", r.dataFiles, r.mount, r.admin, r.token)
+	r := &reloading{t: t, bin: binary(t), file: filepath.Join(dir, "kv3fs.yaml"), mount: filepath.Join(dir, "mnt"), token: filepath.Join(dir, "token"), dataFiles: filepath.Join(dir, "data")}
+	r.always = fmt.Sprintf("data: %s\nmount: %s\nadmin-listen: 127.0.0.1:0\nadmin-token-file: %s\npages-listen: off\n", r.dataFiles, r.mount, r.token)
 	r.writeToken("first")
 	r.write(settings)
 	t.Cleanup(func() { _ = unix.Unmount(r.mount, unix.MNT_DETACH) })
 	r.running = runAs(t, &syscall.SysProcAttr{Setsid: true}, nil, r.bin, "msg=serving ", "serve", "--config", r.file)
+	r.admin = adminURL(t, r.running)
 	return r
 }
 
@@ -78,7 +71,7 @@ func (r *reloading) reload(args ...string) (out string, status int) {
 // scraped returns the status of /metrics for a token.
 func (r *reloading) scraped(token string) int {
 	r.t.Helper()
-	request, err := http.NewRequest(http.MethodGet, "http://"+r.admin+"/metrics", nil)
+	request, err := http.NewRequest(http.MethodGet, r.admin+"/metrics", nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -165,6 +158,18 @@ func TestReload(t *testing.T) {
 		t.Errorf("%d and %d", first, second)
 	}
 
+	// The token stays with its address.
+	kept := r.always
+	r.always = strings.Replace(strings.Replace(kept, "127.0.0.1:0", "off", 1), "admin-token-file", "# admin-token-file", 1)
+	r.write("capacity: 128MiB\nhigh-watermark: 80\nlow-watermark: 70\nlog-level: debug\n")
+	if out, status := r.reload(r.mount); status != exitRestart || !strings.Contains(out, "admin-token-file: "+r.token+" -> (not set); needs a restart: it is for another admin address") {
+		t.Errorf("%d: %s", status, out)
+	}
+	if second, none := r.scraped("second"), r.scraped(""); second != http.StatusOK || none != http.StatusUnauthorized {
+		t.Errorf("with the token: %d, without: %d", second, none)
+	}
+	r.always = kept
+
 	// SIGHUP does the same, and the log has all of it.
 	r.write("capacity: 96MiB\nhigh-watermark: 80\nlow-watermark: 70\nlog-format: json\n")
 	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
@@ -187,9 +192,25 @@ func TestReload(t *testing.T) {
 	}
 }
 
+// Where hosts keep a directory by turns, a reload reaches the daemon, and operators' commands its keeper; the log has who gave them.
+func TestReloadShared(t *testing.T) {
+	r := startReloading(t, "shared: on\ncapacity: 64MiB\n")
+	if out, err := exec.Command(r.bin, "pin", filepath.Join(r.mount, "models/*")).CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+	await(t, "the audit of the pin", func() bool {
+		return strings.Contains(r.said(), `msg="an operator's command" audit=true call=pin `)
+	})
+	r.write("shared: on\ncapacity: 128MiB\nlog-level: debug\n")
+	want := "capacity: 67108864 -> 134217728; needs a restart: the hosts that share the directory keep it by turns, each with the limits of its start\nlog-level: INFO -> DEBUG\n"
+	if out, status := r.reload(r.mount); status != exitRestart || out != want {
+		t.Errorf("%d: %s\nwant %s", status, out, want)
+	}
+}
+
 // Reloads that meet, under load, are one after the other; one that meets a stop changes nothing and says so.
 func TestReloadsAtOnce(t *testing.T) {
-	r := startReloading(t, "capacity: 64MiB\ndrain: 20s\n")
+	r := startReloading(t, "capacity: 64MiB\ndrain: 5m\n")
 	done := make(chan struct{})
 	var load, reloads sync.WaitGroup
 	load.Go(func() {

@@ -89,12 +89,11 @@ func (d runningDaemon) dial(ctx context.Context, patience time.Duration) (*admin
 	if !hasState(d.data) {
 		return nil, fmt.Errorf("the daemon of %s keeps its data in %s, which is not there under this name here, perhaps because it runs in a container: run this there", printable(d.mount), printable(d.data))
 	}
-	dirs, err := socketDirs(d.data)
+	dirs, err := daemonDirs(d.data)
 	if err != nil {
 		return nil, err
 	}
-	kept := func(dir string) bool { return strings.HasPrefix(dir, filepath.Join(d.data, kv3fs.KeepDir)+"/") } // kv3fs keep shows nothing
-	client, err := admin.Dial(ctx, slices.DeleteFunc(dirs, kept), patience)
+	client, err := admin.Dial(ctx, dirs, patience)
 	switch {
 	case errors.Is(err, admin.ErrNoDaemon) && d.mount == "":
 		return nil, fmt.Errorf("%w for %s", errNothingRuns, printable(d.data))
@@ -102,4 +101,12 @@ func (d runningDaemon) dial(ctx context.Context, patience time.Duration) (*admin
 		return nil, fmt.Errorf("the daemon of %s has no socket to be asked at, perhaps because it is read-only: ask at its --admin-listen, such as curl http://127.0.0.1:9180/api/v1/status", printable(d.mount))
 	}
 	return client, err
+}
+
+// daemonDirs returns the directories in which a daemon may have its socket. What keeps a directory, kv3fs keep or a daemon in its turn, has
+// another one, which shows nothing and has no configuration.
+func daemonDirs(data string) ([]string, error) {
+	dirs, err := socketDirs(data)
+	kept := filepath.Join(data, kv3fs.KeepDir) + "/"
+	return slices.DeleteFunc(dirs, func(dir string) bool { return strings.HasPrefix(dir, kept) }), err
 }

@@ -165,7 +165,7 @@ func awaitStopped(t *testing.T, pid int) {
 
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain for %s", what)
 		}

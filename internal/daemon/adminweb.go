@@ -98,11 +98,12 @@ func startAdminWeb(a AdminWeb, registry *prometheus.Registry, ready *readiness, 
 	}
 	o := a.options()
 	o.Metrics, o.Ready, o.Version, o.Log = registry, ready.checks(), version, log
-	unchanged := ""
-	if a.Token == "" { // every user of this host reaches the address
-		unchanged = "give serve a token with --admin-token-file, or ask at the daemon's unix socket, as kv3fs does"
-	}
-	o.API = shown.handler(unchanged)
+	o.API = shown.handler(func() string {
+		if s := shown.web.Load(); s != nil && s.HasToken() {
+			return ""
+		}
+		return "give serve a token with --admin-token-file, or ask at the daemon's unix socket, as kv3fs does" // every user of this host reaches the address
+	})
 	s, err := web.Start(o)
 	switch {
 	case err == nil:

@@ -143,7 +143,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	var atWork func() *keeper.Keeper
 	c.notKept = errNotKept
 	if on.shared && !c.Settings.Readonly {
-		shared, err := keepShared(data, me, c.Keeping, c.Log)
+		shared, err := keepShared(data, me, c.Keeping, c.Log, c.audit())
 		if err != nil {
 			return err
 		}
@@ -247,7 +247,8 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	st.noteMounts(append(slices.Clone(held), formerMount{me.Boot, mnt.Minor()}), c.Log)
 	defer startChecksums(sums)()
-	again := &reloader{read: c.Reload, data: data, keep: keep, rings: rings, web: adminWeb, audit: c.audit()}
+	again := newReloader(c.audit())
+	again.read, again.data, again.shared, again.keep, again.rings, again.web = c.Reload, data, on.shared, keep, rings, adminWeb
 	err = serve(ctx, c, stop, tree, rings, mnt, pageService, keep, sums, able, shown, again, st.dir, ready)
 	stop.now("its files and checksums")
 	if err == nil { // nobody holds anything of this mount
@@ -280,7 +281,7 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 		_ = tree.Run(trimCtx) // ends with its context
 	}()
 	stopKeeping := keep.start(tree, c.Log)
-	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, shown.handler(""), again, c.notKept, c.Log)
+	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, shown.handler(nil), again, c.notKept, c.Log)
 	var following sync.WaitGroup
 	defer following.Wait()
 	followCtx, stopFollowing := context.WithCancel(context.Background())

@@ -37,7 +37,7 @@ type sharedKeeping struct {
 }
 
 // keepShared begins to keep a shared data directory. The caller stops it.
-func keepShared(data string, me hostID, o Keeping, log *slog.Logger) (*sharedKeeping, error) {
+func keepShared(data string, me hostID, o Keeping, log, audit *slog.Logger) (*sharedKeeping, error) {
 	if saved, err := keeper.HasRules(filepath.Join(data, tree.StateName, keeperDir)); err != nil {
 		return nil, err
 	} else if saved {
@@ -47,7 +47,7 @@ func keepShared(data string, me hostID, o Keeping, log *slog.Logger) (*sharedKee
 		return nil, nil
 	}
 	o.Grace = cmp.Or(o.Grace, sharedGrace)
-	c := KeepConfig{Dir: data, Keeping: o, Lease: cmp.Or(o.Lease, sharedLease), RefreshEvery: sharedScanEvery, LooksPerSecond: sharedLooksEvery, Log: log}
+	c := KeepConfig{Dir: data, Keeping: o, Lease: cmp.Or(o.Lease, sharedLease), RefreshEvery: sharedScanEvery, LooksPerSecond: sharedLooksEvery, Log: log, Audit: audit}
 	d, err := openKept(&c, "")
 	if err != nil {
 		return nil, fmt.Errorf("keep data directory %s within its capacity: %w", data, err)

@@ -19,7 +19,7 @@ func TestMetricsOfSharedKeeping(t *testing.T) {
 	oldBlocks(t, dir, 0, 4)
 	host := func(name string) *sharedKeeping {
 		t.Helper()
-		k, err := keepShared(dir, hostID{Identity: name, Host: name}, Keeping{Capacity: keeper.Limit{Bytes: 1 << 20}, Lease: 30 * time.Second}, slog.New(slog.DiscardHandler))
+		k, err := keepShared(dir, hostID{Identity: name, Host: name}, Keeping{Capacity: keeper.Limit{Bytes: 1 << 20}, Lease: 30 * time.Second}, slog.New(slog.DiscardHandler), slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
 		}

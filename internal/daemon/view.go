@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/admin"
 	"github.com/kv3fs/kv3fs/internal/admin/api"
 	"github.com/kv3fs/kv3fs/internal/admin/history"
 	"github.com/kv3fs/kv3fs/internal/admin/web"
@@ -73,9 +74,19 @@ func (v *view) close() {
 	v.work.Wait()
 }
 
-// handler returns what answers below api.Prefix; unchanged says why its clients may change nothing, "": they may.
-func (v *view) handler(unchanged string) http.Handler {
-	o := api.Options{Source: v, Unchanged: unchanged}
+// handler returns what answers below api.Prefix; unchanged says why its clients may change nothing, see api.Options.
+func (v *view) handler(unchanged func() string) http.Handler {
+	audit := v.c.audit()
+	changed := func(r *http.Request, call string, attrs ...any) {
+		attrs = append([]any{"call", call}, attrs...)
+		if who, ok := admin.CallerOf(r.Context()); ok {
+			attrs = append(attrs, who.Attributes()...)
+		} else {
+			attrs = append(attrs, "client", r.RemoteAddr)
+		}
+		audit.Info("an operator's command", attrs...)
+	}
+	o := api.Options{Source: v, Unchanged: unchanged, Changed: changed}
 	if v.c.Lines != nil {
 		o.Log, o.Level = shownLog{v.c.Lines}, shownLog{v.c.Lines}
 	}

@@ -73,8 +73,10 @@ type Options struct {
 	Source Source
 	Log    Tail    // nil: it is not kept
 	Level  Leveler // nil: it cannot be changed
-	// Unchanged says why a client may change nothing; "": it may.
-	Unchanged string
+	// Unchanged says why a client may change nothing now; "": it may. nil: it always may.
+	Unchanged func() string
+	// Changed is told what a client has changed, by what a call is named and as attributes of a log; nil: nobody is.
+	Changed func(r *http.Request, call string, attrs ...any)
 }
 
 // Handler answers below Prefix.
@@ -92,6 +94,7 @@ type request struct {
 	ctx   context.Context // of the request, to whose answer all of this is handed
 	query url.Values
 	body  []byte
+	from  *http.Request
 }
 
 // New returns a handler.
@@ -206,14 +209,16 @@ func (h *Handler) make(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askTime)
 	defer cancel()
-	return do(&request{ctx: ctx, query: query, body: body})
+	return do(&request{ctx: ctx, query: query, body: body, from: r})
 }
 
 // read returns the body of a change that the client may make. A web page of another origin cannot send JSON without being
 // asked for permission first, which nobody gives it.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	if h.Unchanged != "" {
-		return nil, refuse(http.StatusForbidden, h.Unchanged, "nothing may be changed here")
+	if h.Unchanged != nil {
+		if why := h.Unchanged(); why != "" {
+			return nil, refuse(http.StatusForbidden, why, "nothing may be changed here")
+		}
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return nil, refuse(http.StatusUnsupportedMediaType, "send Content-Type: application/json", "the body is %q", r.Header.Get("Content-Type"))
@@ -369,8 +374,12 @@ func (h *Handler) setLevel(r *request) (any, error) {
 	if err := in.Decode(&want); err != nil {
 		return nil, refuse(http.StatusBadRequest, `send {"level": "debug"}`, "the body: %v", err)
 	}
+	was := h.Level.Level()
 	if err := h.Level.SetLevel(want.Level); err != nil {
 		return nil, refuse(http.StatusBadRequest, "give debug, info, warn or error", "%v", err)
+	}
+	if h.Changed != nil {
+		h.Changed(r.from, "log-level", "from", was, "to", h.Level.Level())
 	}
 	return LogLevel{h.Level.Level()}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -78,7 +79,14 @@ func TestChanges(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPut, Prefix+"log-level", strings.NewReader(c.body))
 		r.Header.Set("Content-Type", c.media)
 		w := httptest.NewRecorder()
-		New(Options{Level: level, Unchanged: c.unchanged}).ServeHTTP(w, r)
+		var told []any
+		changed := func(from *http.Request, call string, attrs ...any) {
+			told = append([]any{from.RemoteAddr, call}, attrs...)
+		}
+		New(Options{Level: level, Unchanged: func() string { return c.unchanged }, Changed: changed}).ServeHTTP(w, r)
+		if want := []any{r.RemoteAddr, "log-level", "from", "info", "to", "debug"}; c.status == http.StatusOK && !slices.Equal(told, want) || c.status != http.StatusOK && told != nil {
+			t.Errorf("%+v: told %v", c, told)
+		}
 		if w.Code != c.status || (level.level == "debug") != (c.status == http.StatusOK) {
 			t.Errorf("%+v: %d %s", c, w.Code, w.Body)
 		}

@@ -124,6 +124,9 @@ func (s *Server) SetAccess(token string, tls *tls.Config) {
 	s.access.Store(&access{bearer.NewToken(token), tls})
 }
 
+// HasToken reports whether clients need a token now.
+func (s *Server) HasToken() bool { return s.access.Load().token != nil }
+
 // HasTLS reports whether the address is one of TLS.
 func (s *Server) HasTLS() bool { return s.o.TLS != nil }
 
