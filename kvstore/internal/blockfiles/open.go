@@ -177,7 +177,7 @@ const (
 
 // openFile opens a file.
 func (s *Store) openFile(path string) (f *os.File, err error) {
-	for end := time.Now().Add(min(staleTime, s.o.Timeout/2)); ; {
+	for end := time.Now().Add(s.stale); ; {
 		f, err = s.retryOpen(func() (*os.File, error) {
 			// O_NONBLOCK: a pipe of that name must not block.
 			return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/test/faultdir"
 	"github.com/kv3fs/kv3fs/kvstore/internal/blockhead"
@@ -110,12 +111,14 @@ func TestStaleOpens(t *testing.T) {
 			return 0
 		})
 	}
+	s.stale = time.Minute
 	stale(5) // the kernel tries each once more
 	task, err := s.Load(t.Context(), shards)
 	wait(t, task, err)
 	if calls.Load() < 6 {
 		t.Errorf("%d opens", calls.Load())
 	}
+	s.stale = 200 * time.Millisecond
 	stale(1 << 60)
 	if task, err = s.Load(t.Context(), shards); err == nil {
 		err = task.Wait(t.Context())

@@ -36,6 +36,7 @@ type Store struct {
 	reads      *places // for the blocks that loads have open
 	drafts     drafts
 	unreadable unreadable
+	stale      time.Duration // for how long an open that answers ESTALE is tried again
 	packs      packs
 	leftovers  leftovers
 	unfinished *assembly.Table[*temporary]
@@ -69,6 +70,7 @@ func Open(o Options) (*Store, error) {
 	}
 	s := &Store{
 		o:       o,
+		stale:   min(staleTime, o.Timeout/2),
 		engine:  o.Engine,
 		handles: newHandles(min(o.OpenFiles, o.Places)),
 		reads:   newPlaces(o.Places, o.Timeout),
