@@ -323,7 +323,11 @@ func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
 
 // turn follows until this host leads, and then leads until it does no more.
 func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
-	if is, err := readPagesOwner(r.at.data); err == nil && is.Store != "" && is.prefix() != c.Prefix() {
+	// A host that cannot read the note cannot lead: elected, it would only keep the others from it.
+	switch is, err := readPagesOwner(r.at.data); {
+	case err != nil:
+		return err
+	case is.Store != "" && is.prefix() != c.Prefix():
 		return r.elsewhere(is)
 	}
 	promised, err := etcdlog.Recorded(ctx, c)

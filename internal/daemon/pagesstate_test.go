@@ -97,15 +97,17 @@ func TestClusterMetrics(t *testing.T) {
 	m.save(a, "K")
 	b := m.start("b", store, false)
 	m.has(b, "K", true)
+	var before int64 // a may have lost and taken the lead again, on a slow machine
 	await(t, "b knows who leads", func() bool {
 		is := b.server.StoreState(t.Context())
-		return is.LeaderChanges == 0 && is.Leader != nil && is.Leader.ForSeconds > 0 && is.Applied > 0
+		before = is.LeaderChanges
+		return is.Leader != nil && is.Leader.Host == "a" && is.Leader.ForSeconds > 0 && is.Applied > 0
 	})
 	a.end(t)
 	m.has(b, "K", true)
 	await(t, "b leads, and knows that it was another host", func() bool {
 		is := b.server.StoreState(t.Context())
-		return is.Role == cluster.RoleLeading && is.LeaderChanges == 1 && is.Leader != nil && is.Leader.Host == "b"
+		return is.Role == cluster.RoleLeading && is.LeaderChanges > before && is.Leader != nil && is.Leader.Host == "b"
 	})
 	b.end(t)
 	all := prometheus.NewPedanticRegistry()
