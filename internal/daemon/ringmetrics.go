@@ -88,9 +88,8 @@ func (m *ringMetrics) Collect(out chan<- prometheus.Metric) {
 	out <- histogramMetric(m.device, deviceWrites, "write")
 	what := map[ringserver.Refused]string{ringserver.NameRefused: "link", ringserver.IovRefused: "iov", ringserver.RingRefused: "ring", ringserver.SemaphoreRefused: "semaphore"}
 	for _, r := range m.rings.Refusals() {
-		if r.Times > 0 {
-			out <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(r.Times), what[r.What], errnoName(r.Errno))
-		}
+		// Also what is 0: an engine registers once, and increase() does not see with what a series begins.
+		out <- prometheus.MustNewConstMetric(m.refused, prometheus.CounterValue, float64(r.Times), what[r.What], errnoName(r.Errno))
 	}
 }
 

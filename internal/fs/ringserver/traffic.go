@@ -48,7 +48,7 @@ var trafficBounds = [...]time.Duration{
 
 // trafficErrnos are counted apart. The last one is for all others.
 var trafficErrnos = [...]syscall.Errno{
-	syscall.EIO, syscall.ENOSPC, syscall.EDQUOT, syscall.ETIMEDOUT, syscall.EACCES, syscall.EROFS, syscall.EBADF, syscall.EINVAL, syscall.ESHUTDOWN, 0,
+	syscall.EIO, syscall.ESTALE, syscall.ENODATA, syscall.ENOSPC, syscall.EDQUOT, syscall.ETIMEDOUT, syscall.EACCES, syscall.EROFS, syscall.EBADF, syscall.EINVAL, syscall.ESHUTDOWN, 0,
 }
 
 // slowEnough is from when on a request is worth an example.
