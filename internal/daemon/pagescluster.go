@@ -342,7 +342,9 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	})
 	r.etcd.Store(l)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Start returns then
-	x, err := index.Open(l, index.Options{Options: r.p.Index, Logger: r.log, Handover: c.LeaseTTL(), Promised: promised})
+	// Another index may have been in use before, whose host answers until it has seen the note.
+	handover := max(c.LeaseTTL(), noteHolds+noteSpreads)
+	x, err := index.Open(l, index.Options{Options: r.p.Index, Logger: r.log, Handover: handover, Promised: promised})
 	if !stop() && err == nil {
 		return x.Close()
 	}

@@ -35,7 +35,7 @@ func (s *pageService) startEmbedded(ctx context.Context, at pagesPlace, p Pages,
 	var log pageservice.Log = journal.New(dir, journal.Options{Logger: p.Log})
 	handover := time.Duration(0)
 	if cause != "" {
-		log, handover = forgetful{log, cause}, noteHolds
+		log, handover = forgetful{log, cause}, noteHolds+noteSpreads
 	}
 	x, err := index.Open(log, index.Options{Options: p.Index, Logger: p.Log, Handover: handover})
 	if err != nil {

@@ -22,6 +22,8 @@ const (
 	looksEvery = time.Second
 	// noteHolds is for how long what it saw holds. An index that pages were moved to gives none out for so much longer than its own clients may use one.
 	noteHolds = 5 * time.Second
+	// noteSpreads is how long after the note was replaced another host may still read the old one: GlusterFS takes up to two seconds.
+	noteSpreads = 2 * time.Second
 	// unseenTerms is for how many lease times it sees nothing before it gives the lead up: as long as a host that is elected may take.
 	unseenTerms = 3
 )
