@@ -111,7 +111,7 @@ func (a *admission) patience(h *fuse.InHeader, cancel <-chan struct{}, c *timed)
 		a.requests.Return(h.Uid, 1)
 		held = a.waiting
 		return nil
-	}}
+	}, End: c.waited}
 	return wait, func() {
 		c.end()
 		held.Return(h.Uid, 1)
@@ -150,7 +150,7 @@ func (a *admission) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fus
 		return st
 	}
 	defer a.leave(&in.InHeader, c)
-	return a.fileSystem.SetAttr(cancel, in, out)
+	return a.fileSystem.setAttr(c.unanswered, in, out)
 }
 
 func (a *admission) Readlink(cancel <-chan struct{}, h *fuse.InHeader) ([]byte, fuse.Status) {
@@ -168,7 +168,7 @@ func (a *admission) Mknod(cancel <-chan struct{}, in *fuse.MknodIn, name string,
 		return st
 	}
 	defer a.leave(&in.InHeader, c)
-	st = a.fileSystem.Mknod(cancel, in, name, out)
+	st = a.fileSystem.mknod(c.unanswered, in, name, out)
 	a.entryUnknown(c, st, out.NodeId)
 	return st
 }
@@ -179,7 +179,7 @@ func (a *admission) Mkdir(cancel <-chan struct{}, in *fuse.MkdirIn, name string,
 		return st
 	}
 	defer a.leave(&in.InHeader, c)
-	st = a.fileSystem.Mkdir(cancel, in, name, out)
+	st = a.fileSystem.mkdir(c.unanswered, in, name, out)
 	a.entryUnknown(c, st, out.NodeId)
 	return st
 }
@@ -197,7 +197,7 @@ func (a *admission) Symlink(cancel <-chan struct{}, h *fuse.InHeader, target, na
 		return st
 	}
 	defer a.leave(h, c)
-	st = a.fileSystem.symlink(proceed(cancel, c), h, target, name, out)
+	st = a.fileSystem.symlink(proceed(cancel, c), c.unanswered, h, target, name, out)
 	a.entryUnknown(c, st, out.NodeId)
 	return st
 }
@@ -208,7 +208,7 @@ func (a *admission) Link(cancel <-chan struct{}, in *fuse.LinkIn, name string, o
 		return st
 	}
 	defer a.leave(&in.InHeader, c)
-	st = a.fileSystem.Link(cancel, in, name, out)
+	st = a.fileSystem.link(c.unanswered, in, name, out)
 	a.entryUnknown(c, st, out.NodeId)
 	return st
 }
@@ -219,7 +219,7 @@ func (a *admission) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string
 		return st
 	}
 	defer a.leave(h, c)
-	return a.fileSystem.Unlink(cancel, h, name)
+	return a.fileSystem.unlink(c.unanswered, h, name)
 }
 
 func (a *admission) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
@@ -228,7 +228,7 @@ func (a *admission) Rmdir(cancel <-chan struct{}, h *fuse.InHeader, name string)
 		return st
 	}
 	defer a.leave(h, c)
-	return a.fileSystem.Rmdir(cancel, h, name)
+	return a.fileSystem.rmdir(c.unanswered, h, name)
 }
 
 func (a *admission) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newName string) fuse.Status {
@@ -241,7 +241,7 @@ func (a *admission) Rename(cancel <-chan struct{}, in *fuse.RenameIn, name, newN
 		return st
 	}
 	defer a.leave(&in.InHeader, c)
-	return a.fileSystem.rename(proceed(cancel, c), in, name, newName)
+	return a.fileSystem.rename(proceed(cancel, c), c.unanswered, in, name, newName)
 }
 
 func (a *admission) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
@@ -264,7 +264,7 @@ func (a *admission) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.Open
 		return st
 	}
 	defer a.leave(&in.InHeader, c)
-	st = a.fileSystem.Open(cancel, in, out)
+	st = a.fileSystem.openFile(c.unanswered, in, out)
 	if c.end() && st.Ok() {
 		a.release(a.handles.take(out.Fh))
 	}
@@ -277,7 +277,7 @@ func (a *admission) Create(cancel <-chan struct{}, in *fuse.CreateIn, name strin
 		return st
 	}
 	defer a.leave(&in.InHeader, c)
-	st = a.fileSystem.Create(cancel, in, name, out)
+	st = a.fileSystem.create(c.unanswered, in, name, out)
 	if c.end() && st.Ok() {
 		a.release(a.handles.take(out.Fh))
 		a.fileSystem.Forget(out.NodeId, 1)
@@ -448,5 +448,5 @@ func (a *admission) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte, 
 		return st
 	}
 	defer a.leave(&in.InHeader, c)
-	return a.fileSystem.ioctl(proceed(cancel, c), in, arg, out, outArg)
+	return a.fileSystem.ioctl(proceed(cancel, c), c.unanswered, in, arg, out, outArg)
 }

@@ -135,12 +135,12 @@ func (fs *fileSystem) renameIntoRmRf(proceed func() error, in *fuse.RenameIn, na
 	return fs.statusOf(err)
 }
 
-func (fs *fileSystem) symlinkToMove(h *fuse.InHeader, source, name string, out *fuse.EntryOut) fuse.Status {
+func (fs *fileSystem) symlinkToMove(proceed tree.Proceed, h *fuse.InHeader, source, name string, out *fuse.EntryOut) fuse.Status {
 	rel, errno := fs.control.RelPath(source)
 	if errno != 0 {
 		return fuse.Status(errno)
 	}
-	was, err := fs.tree.MoveInto(callerOf(h), rel, h.NodeId, name)
+	was, err := fs.tree.MoveInto(callerOf(h), rel, h.NodeId, name, proceed)
 	if err != nil {
 		return fs.statusOf(err)
 	}

@@ -194,7 +194,7 @@ func (fs *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.A
 	return fuse.OK
 }
 
-func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
+func (fs *fileSystem) setAttr(proceed tree.Proceed, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if wire.IsVirtual(in.NodeId) {
 		return fs.virtSetAttr(&in.InHeader)
 	}
@@ -217,7 +217,7 @@ func (fs *fileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	c.Atime = timespec(in.Valid, fuse.FATTR_ATIME, fuse.FATTR_ATIME_NOW, in.Atime, in.Atimensec)
 	c.Mtime = timespec(in.Valid, fuse.FATTR_MTIME, fuse.FATTR_MTIME_NOW, in.Mtime, in.Mtimensec)
 	c.ClearSetID = in.Valid&fuse.FATTR_KILL_SUIDGID != 0
-	e, err := fs.tree.Setattr(in.NodeId, c, fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Setattr(in.NodeId, c, fs.settings.AttrTimeout(in.Uid), proceed)
 	if err != nil {
 		return fs.nodeStatusOf(err)
 	}
@@ -266,28 +266,28 @@ func (fs *fileSystem) made(out *fuse.EntryOut, e tree.Entry, err error, h *fuse.
 	return fuse.OK
 }
 
-func (fs *fileSystem) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
+func (fs *fileSystem) mknod(proceed tree.Proceed, in *fuse.MknodIn, name string, out *fuse.EntryOut) fuse.Status {
 	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
 		return st
 	}
 	if in.Mode&unix.S_IFMT != unix.S_IFREG {
 		return fuse.ENOSYS // only regular files, as in 3FS (case 76)
 	}
-	e, err := fs.tree.Mknod(in.NodeId, name, fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Mknod(in.NodeId, name, fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid), proceed)
 	return fs.made(out, e, err, &in.InHeader)
 }
 
-func (fs *fileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
+func (fs *fileSystem) mkdir(proceed tree.Proceed, in *fuse.MkdirIn, name string, out *fuse.EntryOut) fuse.Status {
 	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
 		return st
 	}
-	e, err := fs.tree.Mkdir(in.NodeId, name, fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Mkdir(in.NodeId, name, fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid), proceed)
 	return fs.made(out, e, err, &in.InHeader)
 }
 
-func (fs *fileSystem) symlink(proceed func() error, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+func (fs *fileSystem) symlink(step func() error, proceed tree.Proceed, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	if h.NodeId == wire.InoRmRf {
-		return fs.symlinkIntoRmRf(proceed, h, target, out)
+		return fs.symlinkIntoRmRf(step, h, target, out)
 	}
 	if wire.IsVirtual(h.NodeId) {
 		return fs.virtSymlink(h, target, name, out)
@@ -296,9 +296,9 @@ func (fs *fileSystem) symlink(proceed func() error, h *fuse.InHeader, target, na
 		return st
 	}
 	if source, ok := strings.CutPrefix(target, movePrefix); ok {
-		return fs.symlinkToMove(h, source, name, out)
+		return fs.symlinkToMove(proceed, h, source, name, out)
 	}
-	e, err := fs.tree.Symlink(h.NodeId, name, target, callerOf(h), fs.settings.AttrTimeout(h.Uid))
+	e, err := fs.tree.Symlink(h.NodeId, name, target, callerOf(h), fs.settings.AttrTimeout(h.Uid), proceed)
 	if st := fs.made(out, e, err, h); !st.Ok() {
 		return st
 	}
@@ -308,18 +308,18 @@ func (fs *fileSystem) symlink(proceed func() error, h *fuse.InHeader, target, na
 	return fuse.OK
 }
 
-func (fs *fileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
+func (fs *fileSystem) link(proceed tree.Proceed, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
 		return st
 	}
 	if wire.IsVirtual(in.Oldnodeid) {
 		return fuse.EPERM
 	}
-	e, err := fs.tree.Link(in.Oldnodeid, in.NodeId, name, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	e, err := fs.tree.Link(in.Oldnodeid, in.NodeId, name, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid), proceed)
 	return fs.made(out, e, err, &in.InHeader)
 }
 
-func (fs *fileSystem) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+func (fs *fileSystem) unlink(proceed tree.Proceed, h *fuse.InHeader, name string) fuse.Status {
 	if wire.IsVirtual(h.NodeId) {
 		// In read-only mode, too. 3FS refuses that, so registrations pile up.
 		return fuse.Status(fs.control.Unlink(callerOf(h), h.NodeId, name))
@@ -327,20 +327,20 @@ func (fs *fileSystem) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) f
 	if fs.readonly(h) {
 		return fuse.EROFS
 	}
-	return fs.statusOf(fs.tree.Unlink(h.NodeId, name))
+	return fs.statusOf(fs.tree.Unlink(h.NodeId, name, proceed))
 }
 
-func (fs *fileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
+func (fs *fileSystem) rmdir(proceed tree.Proceed, h *fuse.InHeader, name string) fuse.Status {
 	if wire.IsVirtual(h.NodeId) || h.NodeId == tree.RootID && name == controldir.DirName {
 		return fuse.EPERM
 	}
 	if fs.readonly(h) {
 		return fuse.EROFS
 	}
-	return fs.statusOf(fs.tree.Rmdir(h.NodeId, name))
+	return fs.statusOf(fs.tree.Rmdir(h.NodeId, name, proceed))
 }
 
-func (fs *fileSystem) rename(proceed func() error, in *fuse.RenameIn, name, newName string) fuse.Status {
+func (fs *fileSystem) rename(step func() error, proceed tree.Proceed, in *fuse.RenameIn, name, newName string) fuse.Status {
 	in.Newdir = virtualIno(in.Newdir)
 	fromVirtual := wire.IsVirtual(in.NodeId) || in.NodeId == tree.RootID && name == controldir.DirName
 	toVirtual := wire.IsVirtual(in.Newdir) || in.Newdir == tree.RootID && newName == controldir.DirName
@@ -350,9 +350,9 @@ func (fs *fileSystem) rename(proceed func() error, in *fuse.RenameIn, name, newN
 	case fs.readonly(&in.InHeader):
 		return fuse.EROFS
 	case toVirtual:
-		return fs.renameIntoRmRf(proceed, in, name, newName)
+		return fs.renameIntoRmRf(step, in, name, newName)
 	}
-	return fs.statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader)))
+	return fs.statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader), proceed))
 }
 
 // StatFs shows the data directory's file system, and in a directory whose size is limited

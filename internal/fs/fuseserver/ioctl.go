@@ -11,7 +11,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-func (fs *fileSystem) ioctl(proceed func() error, in *fuse.IoctlIn, arg []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
+func (fs *fileSystem) ioctl(step func() error, proceed tree.Proceed, in *fuse.IoctlIn, arg []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
 	if in.Flags&fuse.IOCTL_COMPAT != 0 {
 		return fuse.ENOSYS
 	}
@@ -48,15 +48,15 @@ func (fs *fileSystem) ioctl(proceed func() error, in *fuse.IoctlIn, arg []byte, 
 	}
 	switch in.Cmd {
 	case wire.IoctlRecursiveRm:
-		return fs.ioctlRecursiveRm(proceed, in)
+		return fs.ioctlRecursiveRm(step, in)
 	case wire.IoctlHardlink:
-		return fs.ioctlHardlink(in, arg)
+		return fs.ioctlHardlink(proceed, in, arg)
 	case wire.IoctlPunchHole:
 		return fs.ioctlPunchHole(in, arg)
 	case wire.IoctlMove:
-		return fs.ioctlMove(in, arg)
+		return fs.ioctlMove(proceed, in, arg)
 	case wire.IoctlRemove:
-		return fs.ioctlRemove(proceed, in, arg)
+		return fs.ioctlRemove(step, in, arg)
 	default:
 		return fs.ioctlSetFlags(in, arg)
 	}
@@ -163,7 +163,7 @@ func (fs *fileSystem) ioctlRecursiveRm(proceed func() error, in *fuse.IoctlIn) f
 	return fuse.OK
 }
 
-func (fs *fileSystem) ioctlHardlink(in *fuse.IoctlIn, arg []byte) fuse.Status {
+func (fs *fileSystem) ioctlHardlink(proceed tree.Proceed, in *fuse.IoctlIn, arg []byte) fuse.Status {
 	a, err := wire.DecodeHardlink(arg)
 	if err != nil {
 		return fs.statusOf(err)
@@ -172,7 +172,7 @@ func (fs *fileSystem) ioctlHardlink(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	if err != nil {
 		return fs.statusOf(err)
 	}
-	if err := fs.tree.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader)); err != nil {
+	if err := fs.tree.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader), proceed); err != nil {
 		return fs.statusOf(err)
 	}
 	fs.invalidate(in.NodeId, false) // the link count changed
@@ -206,7 +206,7 @@ func (fs *fileSystem) ioctlPunchHole(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	return fs.statusOf(fs.tree.PunchHole(in.NodeId, callerOf(&in.InHeader), starts, ends))
 }
 
-func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
+func (fs *fileSystem) ioctlMove(proceed tree.Proceed, in *fuse.IoctlIn, arg []byte) fuse.Status {
 	a, err := wire.DecodeMove(arg)
 	if err != nil {
 		return fs.statusOf(err)
@@ -226,7 +226,7 @@ func (fs *fileSystem) ioctlMove(in *fuse.IoctlIn, arg []byte) fuse.Status {
 			return st
 		}
 	}
-	if err := fs.tree.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader), a.MoveToTrash); err != nil {
+	if err := fs.tree.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader), a.MoveToTrash, proceed); err != nil {
 		return fs.statusOf(err)
 	}
 	fs.notifier.entryAndWait(in.NodeId, a.SrcName)

@@ -228,6 +228,20 @@ func (c *timed) wait() {
 	c.patient = true
 }
 
+// waited says that c waits for the file system again, and has the whole limit for that. Its error says that its client was told that it failed.
+func (c *timed) waited() error {
+	if c == nil {
+		return nil
+	}
+	c.late.mu.Lock()
+	defer c.late.mu.Unlock()
+	if c.answered {
+		return unix.EIO
+	}
+	c.patient, c.began = false, time.Now()
+	return nil
+}
+
 // step is called before each step of a request that has many. An error ends it.
 func (c *timed) step() error {
 	if c == nil {
@@ -239,6 +253,19 @@ func (c *timed) step() error {
 		return unix.EIO // its client was told so
 	}
 	c.began = time.Now()
+	return nil
+}
+
+// unanswered is called before a request that is no series of steps changes something. Its error says that its client was told that it failed.
+func (c *timed) unanswered() error {
+	if c == nil {
+		return nil
+	}
+	c.late.mu.Lock()
+	defer c.late.mu.Unlock()
+	if c.answered {
+		return unix.EIO
+	}
 	return nil
 }
 

@@ -170,6 +170,30 @@ func TestLateRequestsWhileHung(t *testing.T) {
 	})
 }
 
+// What has waited for room has the whole limit for the file system afterwards, and no more.
+func TestLateAfterWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLateWorld(nil)
+		c, _ := w.request(7, use{how: changes})
+		c.wait()
+		time.Sleep(10*lateAfter + time.Second)
+		if err := c.waited(); err != nil || w.numAnswered() != 0 {
+			t.Fatalf("it was answered while it waited for room: %v", err)
+		}
+		time.Sleep(lateAfter - 1)
+		synctest.Wait()
+		if w.numAnswered() != 0 || c.unanswered() != nil {
+			t.Error("it was answered before its time was over")
+		}
+		time.Sleep(time.Microsecond)
+		synctest.Wait()
+		if w.numAnswered() != 1 || c.unanswered() != unix.EIO || c.waited() != unix.EIO {
+			t.Errorf("answered %d times, then %v and %v", w.numAnswered(), c.unanswered(), c.waited())
+		}
+		c.end()
+	})
+}
+
 // Of a request of many steps, each is to end in time. Once it was answered, it does no further ones.
 func TestLateSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -400,6 +424,17 @@ func TestLateOnMount(t *testing.T) {
 	ended()
 	gone("a/from")
 	reads("b/to", "text")
+	// What hangs before its change does not make it: of two lookups the first is the client's, the second that of the removal.
+	var looks atomic.Int64
+	eventually("unlink hangs before it removes", func() bool {
+		put("a/kept")
+		d.Hang(func(c faultdir.Call) bool { return c.Op == "lookup" && c.Name == "kept" && looks.Add(1)%2 == 0 })
+		return unix.Unlink(w.path("a/kept")) == unix.EIO && late() > 0
+	})
+	ended()
+	if err := unix.Lstat(filepath.Join(d.Beneath, "a/kept"), new(unix.Stat_t)); err != nil {
+		t.Errorf("a file was removed after its client was told that this failed: %v", err)
+	}
 	// One entry hangs, and what comes after it stays.
 	if err := os.Mkdir(filepath.Join(d.Beneath, "b/d"), 0o755); err != nil {
 		t.Fatal(err)

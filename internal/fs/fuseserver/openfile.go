@@ -142,25 +142,25 @@ func (fs *fileSystem) closeHandle(o openHandle) {
 // writeFlags are the open flags that 3FS refuses in read-only mode.
 const writeFlags = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_TRUNC | unix.O_APPEND
 
-func (fs *fileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+func (fs *fileSystem) openFile(proceed tree.Proceed, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if st := fs.mayOpen(in.Uid); !st.Ok() {
 		return st
 	}
-	st := fs.open(in, out)
+	st := fs.open(proceed, in, out)
 	if !st.Ok() {
 		fs.files.Return(in.Uid, 1)
 	}
 	return st
 }
 
-func (fs *fileSystem) open(in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+func (fs *fileSystem) open(proceed tree.Proceed, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if wire.IsVirtual(in.NodeId) {
 		return fuse.EPERM
 	}
 	if in.Flags&writeFlags != 0 && fs.readonly(&in.InHeader) {
 		return fuse.EROFS
 	}
-	h, err := fs.tree.Open(in.NodeId, callerOf(&in.InHeader), int(in.Flags))
+	h, err := fs.tree.Open(in.NodeId, callerOf(&in.InHeader), int(in.Flags), proceed)
 	if err != nil {
 		return fs.nodeStatusOf(err)
 	}
@@ -179,14 +179,14 @@ func (fs *fileSystem) opened(in *fuse.InHeader, flags uint32, h *tree.Handle, ou
 	out.Fh = fs.handles.add(openHandle{uid: in.Uid, file: h})
 }
 
-func (fs *fileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+func (fs *fileSystem) create(proceed tree.Proceed, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
 		return st
 	}
 	if st := fs.mayOpen(in.Uid); !st.Ok() {
 		return st
 	}
-	e, h, err := fs.tree.Create(in.NodeId, name, int(in.Flags), fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid))
+	e, h, err := fs.tree.Create(in.NodeId, name, int(in.Flags), fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid), proceed)
 	return fs.created(in, e, h, err, out)
 }
 

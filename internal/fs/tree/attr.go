@@ -170,19 +170,22 @@ type Change struct {
 
 // Setattr changes attributes. The caller has checked the client's rights. Owner and mode of
 // the root are the data directory's.
-func (t *Tree) Setattr(id uint64, c Change, keep time.Duration) (Entry, error) {
+func (t *Tree) Setattr(id uint64, c Change, keep time.Duration, proceed ...Proceed) (Entry, error) {
 	n, err := t.node(id)
 	if err != nil {
 		return Entry{}, err
 	}
 	began := t.now()
 	if c.Size != nil {
-		if err := t.truncate(n, *c.Size); err != nil {
+		if err := t.truncate(n, *c.Size, proceed); err != nil {
 			return Entry{}, err
 		}
 	}
 	var st unix.Statx_t
 	err = t.onInode(n, func(fd int, _ *unix.Statx_t) error {
+		if err := ask(proceed); err != nil {
+			return err
+		}
 		if err := t.change(n, fd, c); err != nil {
 			return err
 		}
@@ -236,7 +239,7 @@ func timeOrKeep(t *unix.Timespec) unix.Timespec {
 	return *t
 }
 
-func (t *Tree) truncate(n *node, size uint64) error {
+func (t *Tree) truncate(n *node, size uint64, proceed []Proceed) error {
 	if n.directory() {
 		return unix.EISDIR
 	}
@@ -253,7 +256,7 @@ func (t *Tree) truncate(n *node, size uint64) error {
 	defer f.Release()
 	defer f.Settle(0)
 	return f.again(func() error {
-		return f.Sums().Change(f.fd, func() error { return unix.Ftruncate(f.fd, int64(size)) })
+		return f.Sums().Change(f.fd, after(proceed, func() error { return unix.Ftruncate(f.fd, int64(size)) }))
 	})
 }
 

@@ -41,7 +41,7 @@ func (t *Tree) Lookup(parent uint64, name string, keep time.Duration) (Entry, er
 }
 
 // make creates an entry with fn, as c, and looks it up.
-func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duration, fn func(dir int) error) (Entry, error) {
+func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duration, proceed []Proceed, fn func(dir int) error) (Entry, error) {
 	d, err := t.node(parent)
 	if err != nil {
 		return Entry{}, err
@@ -53,7 +53,7 @@ func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duratio
 	began, generation := t.now(), t.renames.Load()
 	var st unix.Statx_t
 	err = t.growDir(d, func(fd int) error {
-		if err := cred.CreateAs(c, func() error { return fn(fd) }); err != nil {
+		if err := cred.CreateAs(c, after(proceed, func() error { return fn(fd) })); err != nil {
 			return err
 		}
 		if st, err = statAt(fd, name); err == nil {
@@ -72,34 +72,34 @@ func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duratio
 
 // Mkdir creates a directory that belongs to c. The client's umask has been applied to
 // mode, here and in Mknod and Create.
-func (t *Tree) Mkdir(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration) (Entry, error) {
-	return t.make(parent, name, c, keep, func(dir int) error {
+func (t *Tree) Mkdir(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration, proceed ...Proceed) (Entry, error) {
+	return t.make(parent, name, c, keep, proceed, func(dir int) error {
 		return unix.Mkdirat(dir, name, mode&0o7777)
 	})
 }
 
 // Mknod creates an empty regular file that belongs to c.
-func (t *Tree) Mknod(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration) (Entry, error) {
-	return t.make(parent, name, c, keep, func(dir int) error {
+func (t *Tree) Mknod(parent uint64, name string, mode uint32, c cred.Caller, keep time.Duration, proceed ...Proceed) (Entry, error) {
+	return t.make(parent, name, c, keep, proceed, func(dir int) error {
 		return unix.Mknodat(dir, name, unix.S_IFREG|mode&0o7777, 0)
 	})
 }
 
 // Symlink creates a symbolic link that belongs to c.
-func (t *Tree) Symlink(parent uint64, name, target string, c cred.Caller, keep time.Duration) (Entry, error) {
-	return t.make(parent, name, c, keep, func(dir int) error { return unix.Symlinkat(target, dir, name) })
+func (t *Tree) Symlink(parent uint64, name, target string, c cred.Caller, keep time.Duration, proceed ...Proceed) (Entry, error) {
+	return t.make(parent, name, c, keep, proceed, func(dir int) error { return unix.Symlinkat(target, dir, name) })
 }
 
 // Link gives the inode of node id one more name.
-func (t *Tree) Link(id, parent uint64, name string, c cred.Caller, keep time.Duration) (Entry, error) {
-	return t.link(id, parent, name, keep, nil, func(fn func() error) error { return cred.CreateAs(c, fn) })
+func (t *Tree) Link(id, parent uint64, name string, c cred.Caller, keep time.Duration, proceed ...Proceed) (Entry, error) {
+	return t.link(id, parent, name, keep, nil, func(fn func() error) error { return cred.CreateAs(c, after(proceed, fn)) })
 }
 
 // LinkAs is Link for requests that the kernel has not checked; it checks the rights
 // of c.
-func (t *Tree) LinkAs(id, parent uint64, name string, c cred.Caller) error {
+func (t *Tree) LinkAs(id, parent uint64, name string, c cred.Caller, proceed ...Proceed) error {
 	may := func(dir int) error { return cred.RunAs(c, func() error { return mayChange(dir) }) }
-	e, err := t.link(id, parent, name, 0, may, func(fn func() error) error { return cred.RunAs(c, fn) })
+	e, err := t.link(id, parent, name, 0, may, func(fn func() error) error { return cred.RunAs(c, after(proceed, fn)) })
 	if err == nil {
 		t.Forget(e.ID, 1)
 	}
@@ -170,7 +170,7 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, may func
 // Create opens name in parent for c and creates it with mode where it is missing.
 // The caller has checked that c may create there. Whether c may open a file that
 // exists already is the kernel's decision.
-func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred.Caller, keep time.Duration) (Entry, *Handle, error) {
+func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred.Caller, keep time.Duration, proceed ...Proceed) (Entry, *Handle, error) {
 	d, err := t.node(parent)
 	if err != nil {
 		return Entry{}, nil, err
@@ -184,7 +184,7 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 	fd, made := -1, false
 	err = t.growDir(d, func(dir int) (err error) {
 		for range createTries {
-			fd, made, err = openOrMake(dir, name, flags, mode, c)
+			fd, made, err = openOrMake(dir, name, flags, mode, c, proceed)
 			if !errors.Is(err, unix.ENOENT) {
 				break
 			}
@@ -270,14 +270,20 @@ const createTries = 8
 
 // openOrMake opens name in dir as Create does. ENOENT means that the file existed and
 // was removed before it could be opened.
-func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller) (fd int, made bool, err error) {
+func openOrMake(dir int, name string, flags int, mode uint32, c cred.Caller, proceed []Proceed) (fd int, made bool, err error) {
 	how := flags&unix.O_ACCMODE | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
-	err = cred.CreateAs(c, func() (err error) {
+	fd = -1
+	err = cred.CreateAs(c, after(proceed, func() (err error) {
 		fd, err = unix.Openat(dir, name, how|unix.O_CREAT|unix.O_EXCL, mode&0o7777)
 		return err
-	})
+	}))
 	if !errors.Is(err, unix.EEXIST) || flags&unix.O_EXCL != 0 {
 		return fd, err == nil, err
+	}
+	if flags&unix.O_TRUNC != 0 {
+		if err := ask(proceed); err != nil {
+			return -1, false, err
+		}
 	}
 	// Another client has created it first.
 	err = cred.RunAs(c, func() (err error) {
@@ -305,14 +311,16 @@ func (t *Tree) adopt(n *node, fd, access int, uid uint32) *File {
 }
 
 // Unlink removes an entry that is not a directory.
-func (t *Tree) Unlink(parent uint64, name string) error { return t.remove(parent, name, 0) }
-
-// Rmdir removes an empty directory.
-func (t *Tree) Rmdir(parent uint64, name string) error {
-	return t.remove(parent, name, unix.AT_REMOVEDIR)
+func (t *Tree) Unlink(parent uint64, name string, proceed ...Proceed) error {
+	return t.remove(parent, name, 0, proceed)
 }
 
-func (t *Tree) remove(parent uint64, name string, how int) error {
+// Rmdir removes an empty directory.
+func (t *Tree) Rmdir(parent uint64, name string, proceed ...Proceed) error {
+	return t.remove(parent, name, unix.AT_REMOVEDIR, proceed)
+}
+
+func (t *Tree) remove(parent uint64, name string, how int, proceed []Proceed) error {
 	d, err := t.node(parent)
 	if err != nil {
 		return err
@@ -329,17 +337,17 @@ func (t *Tree) remove(parent uint64, name string, how int) error {
 		if err != nil {
 			return err
 		}
-		return t.unlinkAt(place{d, name}, fd, how, &st, t.openLastName(fd, name, &st))
+		return t.unlinkAt(place{d, name}, fd, how, &st, t.openLastName(fd, name, &st), proceed)
 	})
 }
 
 // unlinkAt removes the entry p, in the directory open as fd. The entry's status is st.
 // p.parent is nil for a directory that the kernel does not know. orphanFD is
 // openLastName's or -1. The caller is in a move.
-func (t *Tree) unlinkAt(p place, fd, how int, st *unix.Statx_t, orphanFD int) error {
+func (t *Tree) unlinkAt(p place, fd, how int, st *unix.Statx_t, orphanFD int, proceed []Proceed) error {
 	leaves := t.leaves(p, fd, st, orphanFD)
 	defer leaves.close()
-	if err := unix.Unlinkat(fd, p.name, how); err != nil {
+	if err := after(proceed, func() error { return unix.Unlinkat(fd, p.name, how) })(); err != nil {
 		if orphanFD >= 0 {
 			unix.Close(orphanFD)
 		}
@@ -366,12 +374,12 @@ func (t *Tree) left(p place, st *unix.Statx_t) {
 // renameat2(2), say RENAME_NOREPLACE or RENAME_EXCHANGE. The caller has checked the client's
 // rights. Errors: EINVAL for other flags and where the backing file system has none, EPERM
 // for a directory that would enter the trash.
-func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName string, flags uint32, c cred.Caller) error {
+func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName string, flags uint32, c cred.Caller, proceed ...Proceed) error {
 	const known = unix.RENAME_NOREPLACE | unix.RENAME_EXCHANGE
 	if flags&^known != 0 {
 		return unix.EINVAL
 	}
-	return t.renameBetween(parent, name, newParent, newName, flags, nil, func(from place, fromFD int, to place, toFD int, fn func() error) error {
+	return t.renameBetween(parent, name, newParent, newName, flags, proceed, nil, func(from place, fromFD int, to place, toFD int, fn func() error) error {
 		if err := t.mayTrash(c, t.inTrash(from.parent), fromFD, name, to.parent); err != nil {
 			return err
 		}
@@ -391,11 +399,11 @@ func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName stri
 // RenameAs is Rename without flags for requests where the kernel has neither checked rights
 // nor locked the directories; it checks the rights of c. With trash, directories may enter
 // the trash: the caller has checked that.
-func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName string, c cred.Caller, trash bool) error {
+func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName string, c cred.Caller, trash bool, proceed ...Proceed) error {
 	may := func(fromFD, toFD int) error {
 		return cred.RunAs(c, func() error { return cmp.Or(mayChange(fromFD), mayChange(toFD)) })
 	}
-	return denied(t.renameBetween(parent, name, newParent, newName, 0, may, func(from place, fromFD int, to place, _ int, fn func() error) error {
+	return denied(t.renameBetween(parent, name, newParent, newName, 0, proceed, may, func(from place, fromFD int, to place, _ int, fn func() error) error {
 		if !trash {
 			if err := t.mayTrash(c, t.inTrash(from.parent), fromFD, name, to.parent); err != nil {
 				return err
@@ -417,7 +425,7 @@ func mayChange(dir int) error {
 
 // renameBetween looks up the directories of a rename and calls as with them and with what
 // renames. may is asked before room is made for what moves, nil if the kernel has checked that.
-func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newName string, flags uint32, may func(fromFD, toFD int) error,
+func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newName string, flags uint32, proceed []Proceed, may func(fromFD, toFD int) error,
 	as func(from place, fromFD int, to place, toFD int, fn func() error) error) error {
 	from, err := t.node(parent)
 	if err != nil {
@@ -447,7 +455,7 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 				}
 			}
 			return t.renameIn(src, fromFD, dst, toFD, flags, deadline, func() error {
-				return as(src, fromFD, dst, toFD, func() error { return t.renameAt(src, fromFD, dst, toFD, flags) })
+				return as(src, fromFD, dst, toFD, func() error { return t.renameAt(src, fromFD, dst, toFD, flags, proceed) })
 			})
 		})
 	})
@@ -455,21 +463,21 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 
 // renameToFree is renameAt to a name that is not taken: EEXIST. Where the file system knows
 // no flags, an entry that is created at this moment is replaced.
-func (t *Tree) renameToFree(from place, fromFD int, to place, toFD int) error {
-	err := t.renameAt(from, fromFD, to, toFD, unix.RENAME_NOREPLACE)
+func (t *Tree) renameToFree(from place, fromFD int, to place, toFD int, proceed []Proceed) error {
+	err := t.renameAt(from, fromFD, to, toFD, unix.RENAME_NOREPLACE, proceed)
 	if err != unix.EINVAL {
 		return err
 	}
 	if _, taken := statAt(toFD, to.name); !errors.Is(taken, unix.ENOENT) {
 		return err
 	}
-	return t.renameAt(from, fromFD, to, toFD, 0)
+	return t.renameAt(from, fromFD, to, toFD, 0, proceed)
 }
 
 // renameAt renames an entry and updates the tree. The caller is in a move. A parent
 // is nil for a directory that the kernel does not know. flags are those of
 // renameat2(2): none, RENAME_NOREPLACE or RENAME_EXCHANGE.
-func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32) error {
+func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32, proceed []Proceed) error {
 	source, err := statAt(fromFD, from.name)
 	if err == nil && t.hiddenInode(&source) {
 		err = unix.ENOENT
@@ -498,7 +506,7 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32
 	if flags == unix.RENAME_EXCHANGE && victimErr == nil {
 		back = t.moving(&victim, toFD, to.name)
 	}
-	err = unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags))
+	err = after(proceed, func() error { return unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags)) })()
 	if err != nil {
 		if orphanFD >= 0 {
 			unix.Close(orphanFD)

@@ -50,7 +50,7 @@ func (h *Handle) Ino() uint64 { return h.file.of.node.ino }
 // descriptor or a path is enough. So an open proves a right only where the mode grants
 // it, too; otherwise Acquire leaves the decision to the kernel. Where the caller's groups are
 // unknown, the flags tell such opens from those of open(2).
-func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
+func (t *Tree) Open(id uint64, c cred.Caller, flags int, proceed ...Proceed) (*Handle, error) {
 	n, err := t.node(id)
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int) (*Handle, error) {
 	}
 	if flags&unix.O_TRUNC != 0 && access != unix.O_RDONLY {
 		err := f.again(func() error {
-			return f.Sums().Change(f.fd, func() error { return unix.Ftruncate(f.fd, 0) })
+			return f.Sums().Change(f.fd, after(proceed, func() error { return unix.Ftruncate(f.fd, 0) }))
 		})
 		if err != nil {
 			f.Release()

@@ -31,7 +31,7 @@ const (
 type removal struct {
 	tree    *Tree
 	caller  cred.Caller
-	proceed func() error
+	proceed Proceed
 
 	top    *node // the directory to be removed; nil when the kernel does not know it
 	topFD  int
@@ -41,10 +41,14 @@ type removal struct {
 }
 
 func (t *Tree) removal(c cred.Caller, proceed func() error) *removal {
+	return &removal{tree: t, caller: c, proceed: orNothing(proceed), sample: ownerSample}
+}
+
+func orNothing(proceed func() error) Proceed {
 	if proceed == nil {
-		proceed = func() error { return nil }
+		return func() error { return nil }
 	}
-	return &removal{tree: t, caller: c, proceed: proceed, sample: ownerSample}
+	return proceed
 }
 
 // remove removes the entry name of directory dir, whose node is d or nil.
@@ -62,7 +66,7 @@ func (r *removal) remove(d *node, dir int, name string) error {
 			return err
 		}
 	}
-	if _, err = r.tree.unlinkOne(d, dir, name, true); isDir && removedMeanwhile(err) {
+	if _, err = r.tree.unlinkOne(d, dir, name, true, r.proceed); isDir && removedMeanwhile(err) {
 		return nil
 	}
 	return err
@@ -171,7 +175,7 @@ func (r *removal) entry(in *Dir, name string, depth int) error {
 	if err := r.proceed(); err != nil {
 		return err
 	}
-	isDir, err := r.tree.unlinkOne(in.node, in.fd, name, false)
+	isDir, err := r.tree.unlinkOne(in.node, in.fd, name, false, r.proceed)
 	switch {
 	case removedMeanwhile(err):
 		return nil
@@ -190,7 +194,7 @@ func (r *removal) entry(in *Dir, name string, depth int) error {
 	err = r.clear(list, depth+1)
 	list.Close()
 	if err == nil {
-		_, err = r.tree.unlinkOne(in.node, in.fd, name, false)
+		_, err = r.tree.unlinkOne(in.node, in.fd, name, false, r.proceed)
 	}
 	if removedMeanwhile(err) {
 		return nil
@@ -210,7 +214,7 @@ func (r *removal) moveUp(in *Dir, name string) error {
 		if try > 0 {
 			up = strconv.Itoa(r.moves) + "." + strconv.Itoa(try)
 		}
-		err := t.renameToFree(place{in.node, name}, in.fd, place{r.top, up}, r.topFD)
+		err := t.renameToFree(place{in.node, name}, in.fd, place{r.top, up}, r.topFD, []Proceed{r.proceed})
 		if errors.Is(err, unix.EEXIST) {
 			continue
 		}

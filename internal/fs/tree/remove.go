@@ -149,7 +149,7 @@ func (t *Tree) RemoveEntry(c cred.Caller, parent uint64, name string, recursive 
 			if recursive {
 				return t.removal(c, proceed).remove(d, fd, name)
 			}
-			_, err := t.unlinkOne(d, fd, name, true)
+			_, err := t.unlinkOne(d, fd, name, true, orNothing(proceed))
 			return err
 		}))
 	})
@@ -167,7 +167,7 @@ func denied(err error) error {
 // node of the directory, or nil. The kernel does not know of the removal, so it forgets the
 // inode late; with keep a descriptor is kept until then, see orphan. That is for the entry
 // that a client names: there would be one for each file of a tree.
-func (t *Tree) unlinkOne(d *node, dir int, name string, keep bool) (isDir bool, err error) {
+func (t *Tree) unlinkOne(d *node, dir int, name string, keep bool, proceed ...Proceed) (isDir bool, err error) {
 	defer t.moves.share()()
 	st, err := statAt(dir, name)
 	if err != nil {
@@ -185,7 +185,7 @@ func (t *Tree) unlinkOne(d *node, dir int, name string, keep bool) (isDir bool, 
 		orphanFD = t.openLastName(dir, name, &st)
 	}
 	n, known := t.byIdentity.get(t.identityOf(&st))
-	if err := t.unlinkAt(place{d, name}, dir, how, &st, orphanFD); err != nil {
+	if err := t.unlinkAt(place{d, name}, dir, how, &st, orphanFD, proceed); err != nil {
 		return isDir, err
 	}
 	if keep && known {
@@ -210,7 +210,7 @@ func (t *Tree) linksChanged(st *unix.Statx_t) {
 // MoveInto renames the entry at rel to a new entry of directory newParent with the
 // rights of c. Errors are those of rename(2), EPERM for missing rights and for a directory that
 // would enter the trash, EEXIST.
-func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName string) (removed Name, err error) {
+func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName string, proceed ...Proceed) (removed Name, err error) {
 	dir, name, err := t.splitRel(rel)
 	if err != nil {
 		return Name{}, err
@@ -235,7 +235,7 @@ func (t *Tree) MoveInto(c cred.Caller, rel string, newParent uint64, newName str
 				return err
 			}
 			defer t.moves.exclude()()
-			return t.renameToFree(place{d, name}, fd, place{to, newName}, toFD)
+			return t.renameToFree(place{d, name}, fd, place{to, newName}, toFD, proceed)
 		}))
 	})
 	return removed, err

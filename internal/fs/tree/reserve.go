@@ -60,6 +60,9 @@ func (h *Handle) Write(b []byte, off int64, append bool, uid uint32, wait *Waiti
 		return 0, err
 	}
 	defer h.file.Settle(reserved)
+	if err := wait.over(); err != nil {
+		return 0, err
+	}
 	write := func() error {
 		for n < len(b) {
 			some, err := h.writeSome(b[n:], off+int64(n), flags)
@@ -95,6 +98,9 @@ func (h *Handle) Fallocate(mode uint32, off, length int64, uid uint32, wait *Wai
 		return err
 	}
 	defer h.file.Settle(reserved)
+	if err := wait.over(); err != nil {
+		return err
+	}
 	err = h.file.again(func() error {
 		return h.file.Sums().Change(h.file.fd, func() error {
 			return asWriter(uid, true, func() error {

@@ -12,6 +12,10 @@ type Waiting struct {
 	Cancel <-chan struct{}
 	// Begin is called before the waiting begins, if there is any. Its error is the call's.
 	Begin func() error
+	// End is called when there is room, if there was any waiting. Its error is the call's, which then has changed nothing.
+	End func() error
+
+	begun bool
 }
 
 // forRoom calls reserve, whose EAGAIN says that there is no room now, and has it wait then.
@@ -23,8 +27,17 @@ func (w *Waiting) forRoom(reserve func(deadline time.Time, cancel <-chan struct{
 		if err := w.Begin(); err != nil {
 			return 0, err
 		}
+		w.begun = true
 	}
 	return reserve(time.Now().Add(writePatience), w.cancel())
+}
+
+// over is called when there is room.
+func (w *Waiting) over() error {
+	if w == nil || !w.begun || w.End == nil {
+		return nil
+	}
+	return w.End()
 }
 
 func (w *Waiting) cancel() <-chan struct{} {
