@@ -88,13 +88,13 @@ func effortOf(in *fuse.IoctlIn) effort {
 }
 
 // proceed returns what a request of many steps calls before each of them; an error ends it.
-func proceed(cancel <-chan struct{}, c *timed) func() error {
-	return func() error {
+func proceed(cancel <-chan struct{}, c *timed) tree.Proceed {
+	return func(nodes ...uint64) error {
 		select {
 		case <-cancel:
 			return unix.EINTR
 		default:
-			return c.step()
+			return c.step(nodes...)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (fs *fileSystem) forgetName(n tree.Name, requestDir uint64) {
 	}
 }
 
-func (fs *fileSystem) symlinkIntoRmRf(proceed func() error, h *fuse.InHeader, target string, out *fuse.EntryOut) fuse.Status {
+func (fs *fileSystem) symlinkIntoRmRf(proceed tree.Proceed, h *fuse.InHeader, target string, out *fuse.EntryOut) fuse.Status {
 	c := callerOf(h)
 	rel, errno := fs.control.RemoveTarget(c, target)
 	if errno != 0 {
@@ -119,7 +119,7 @@ func (fs *fileSystem) symlinkIntoRmRf(proceed func() error, h *fuse.InHeader, ta
 	return fuse.OK
 }
 
-func (fs *fileSystem) renameIntoRmRf(proceed func() error, in *fuse.RenameIn, name, newName string) fuse.Status {
+func (fs *fileSystem) renameIntoRmRf(proceed tree.Proceed, in *fuse.RenameIn, name, newName string) fuse.Status {
 	done, st := fs.mayRemove(in.Uid)
 	if !st.Ok() {
 		return st

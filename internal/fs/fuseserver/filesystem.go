@@ -285,7 +285,7 @@ func (fs *fileSystem) mkdir(proceed tree.Proceed, in *fuse.MkdirIn, name string,
 	return fs.made(out, e, err, &in.InHeader)
 }
 
-func (fs *fileSystem) symlink(step func() error, proceed tree.Proceed, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
+func (fs *fileSystem) symlink(step tree.Proceed, proceed tree.Proceed, h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	if h.NodeId == wire.InoRmRf {
 		return fs.symlinkIntoRmRf(step, h, target, out)
 	}
@@ -340,7 +340,7 @@ func (fs *fileSystem) rmdir(proceed tree.Proceed, h *fuse.InHeader, name string)
 	return fs.statusOf(fs.tree.Rmdir(h.NodeId, name, proceed))
 }
 
-func (fs *fileSystem) rename(step func() error, proceed tree.Proceed, in *fuse.RenameIn, name, newName string) fuse.Status {
+func (fs *fileSystem) rename(step tree.Proceed, proceed tree.Proceed, in *fuse.RenameIn, name, newName string) fuse.Status {
 	in.Newdir = virtualIno(in.Newdir)
 	fromVirtual := wire.IsVirtual(in.NodeId) || in.NodeId == tree.RootID && name == controldir.DirName
 	toVirtual := wire.IsVirtual(in.Newdir) || in.Newdir == tree.RootID && newName == controldir.DirName

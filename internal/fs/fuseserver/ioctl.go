@@ -11,7 +11,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-func (fs *fileSystem) ioctl(step func() error, proceed tree.Proceed, in *fuse.IoctlIn, arg []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
+func (fs *fileSystem) ioctl(step tree.Proceed, proceed tree.Proceed, in *fuse.IoctlIn, arg []byte, _ *fuse.IoctlOut, out []byte) fuse.Status {
 	if in.Flags&fuse.IOCTL_COMPAT != 0 {
 		return fuse.ENOSYS
 	}
@@ -148,7 +148,7 @@ func (fs *fileSystem) ioctlSetFlags(in *fuse.IoctlIn, arg []byte) fuse.Status {
 	return fs.statusOf(fs.tree.SetFlags(in.NodeId, callerOf(&in.InHeader), binary.NativeEndian.Uint32(arg)))
 }
 
-func (fs *fileSystem) ioctlRecursiveRm(proceed func() error, in *fuse.IoctlIn) fuse.Status {
+func (fs *fileSystem) ioctlRecursiveRm(proceed tree.Proceed, in *fuse.IoctlIn) fuse.Status {
 	done, st := fs.mayRemove(in.Uid)
 	if !st.Ok() {
 		return st
@@ -258,7 +258,7 @@ func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.S
 	return fuse.OK
 }
 
-func (fs *fileSystem) ioctlRemove(proceed func() error, in *fuse.IoctlIn, arg []byte) fuse.Status {
+func (fs *fileSystem) ioctlRemove(proceed tree.Proceed, in *fuse.IoctlIn, arg []byte) fuse.Status {
 	a, err := wire.DecodeRemove(arg)
 	if err != nil {
 		return fs.statusOf(err)

@@ -1,6 +1,7 @@
 package fuseserver
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,6 +101,7 @@ type timed struct {
 	began    time.Time
 	timer    *time.Timer
 	tries    []*stuck
+	also     []uint64 // nodes that its change uses, as became known later
 	answered bool
 	ended    bool
 }
@@ -169,12 +171,15 @@ func (c *timed) expire() {
 	l.health.Doubt()
 	c.answered = true
 	c.count(+1)
-	for _, node := range c.nodes {
-		if node != 0 {
-			l.hold(node)
-		}
+	for _, node := range c.all() {
+		l.hold(node)
 	}
 	l.answer(c.unique)
+}
+
+// all returns the nodes that c uses. They stay the same once it was answered.
+func (c *timed) all() []uint64 {
+	return slices.DeleteFunc(append(slices.Clone(c.nodes[:]), c.also...), func(node uint64) bool { return node == 0 })
 }
 
 // count counts c among the calls that hang. The caller holds late.mu.
@@ -182,9 +187,8 @@ func (c *timed) count(by int) {
 	l := c.late
 	l.hanging.Add(int64(by))
 	add(l.users, c.uid, by)
-	for _, node := range c.nodes {
+	for _, node := range c.all() {
 		switch {
-		case node == 0:
 		case c.how == reads:
 			l.countRead(reading{c.uid, node}, by)
 		default:
@@ -242,8 +246,8 @@ func (c *timed) waited() error {
 	return nil
 }
 
-// step is called before each step of a request that has many. An error ends it.
-func (c *timed) step() error {
+// step is called before each step of a request that has many, with what it uses. An error ends it.
+func (c *timed) step(nodes ...uint64) error {
 	if c == nil {
 		return nil
 	}
@@ -252,12 +256,12 @@ func (c *timed) step() error {
 	if c.answered {
 		return unix.EIO // its client was told so
 	}
-	c.began = time.Now()
+	c.began, c.also = time.Now(), nodes
 	return nil
 }
 
-// unanswered is called before a request that is no series of steps changes something. Its error says that its client was told that it failed.
-func (c *timed) unanswered() error {
+// unanswered is called before a request that is no series of steps changes something in these nodes. Its error says that its client was told that it failed.
+func (c *timed) unanswered(nodes ...uint64) error {
 	if c == nil {
 		return nil
 	}
@@ -266,6 +270,7 @@ func (c *timed) unanswered() error {
 	if c.answered {
 		return unix.EIO
 	}
+	c.also = nodes
 	return nil
 }
 
@@ -296,10 +301,8 @@ func (c *timed) end() (answered bool) {
 		delete(l.after, c.file)
 	}
 	l.mu.Unlock()
-	for _, node := range c.nodes {
-		if node != 0 {
-			l.drop(node)
-		}
+	for _, node := range c.all() {
+		l.drop(node)
 	}
 	if release != nil {
 		release()

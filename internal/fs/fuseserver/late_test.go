@@ -170,6 +170,33 @@ func TestLateRequestsWhileHung(t *testing.T) {
 	})
 }
 
+// What a change uses, as it becomes known while it runs, is refused as well once it is late: a file that is being renamed, a second directory.
+func TestLateAlso(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLateWorld(nil)
+		for _, before := range []func(*timed, ...uint64) error{(*timed).step, (*timed).unanswered} {
+			c, _ := w.request(0, use{how: changes})
+			if err := errors.Join(before(c, 8, 9), before(c, 9, 10)); err != nil { // of the last step only
+				t.Fatal(err)
+			}
+			time.Sleep(lateAfter + 1)
+			synctest.Wait()
+			for node, want := range map[uint64]fuse.Status{8: fuse.OK, 9: fuse.EIO, 10: fuse.EIO} {
+				other, st := w.request(node, use{})
+				if other.end(); st != want {
+					t.Errorf("node %d: %v, want %v", node, st, want)
+				}
+			}
+			if w.held[9] != 1 || w.held[10] != 1 {
+				t.Errorf("held: %v", w.held)
+			}
+			if c.end(); len(w.nodes) != 0 || w.held[8]+w.held[9]+w.held[10] != 0 {
+				t.Errorf("it has ended: %v, held %v", w.nodes, w.held)
+			}
+		}
+	})
+}
+
 // What has waited for room has the whole limit for the file system afterwards, and no more.
 func TestLateAfterWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

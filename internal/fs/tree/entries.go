@@ -347,7 +347,7 @@ func (t *Tree) remove(parent uint64, name string, how int, proceed []Proceed) er
 func (t *Tree) unlinkAt(p place, fd, how int, st *unix.Statx_t, orphanFD int, proceed []Proceed) error {
 	leaves := t.leaves(p, fd, st, orphanFD)
 	defer leaves.close()
-	if err := after(proceed, func() error { return unix.Unlinkat(fd, p.name, how) })(); err != nil {
+	if err := after(proceed, func() error { return unix.Unlinkat(fd, p.name, how) }, p.parent)(); err != nil {
 		if orphanFD >= 0 {
 			unix.Close(orphanFD)
 		}
@@ -506,7 +506,8 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32
 	if flags == unix.RENAME_EXCHANGE && victimErr == nil {
 		back = t.moving(&victim, toFD, to.name)
 	}
-	err = after(proceed, func() error { return unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags)) })()
+	what, _ := t.byIdentity.get(t.identityOf(&source))
+	err = after(proceed, func() error { return unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags)) }, from.parent, to.parent, what)()
 	if err != nil {
 		if orphanFD >= 0 {
 			unix.Close(orphanFD)

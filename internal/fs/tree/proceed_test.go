@@ -3,6 +3,7 @@ package tree
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +29,7 @@ func TestProceed(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := 0
-	no := func() error { asked++; return unix.EIO }
+	no := func(...uint64) error { asked++; return unix.EIO }
 	two := uint64(2)
 	for name, call := range map[string]func() error{
 		"unlink":    func() error { return tr.Unlink(RootID, "f", no) },
@@ -61,6 +62,39 @@ func TestProceed(t *testing.T) {
 	}
 }
 
+// What a rename uses is told before it: the file, too, which its client may still have open.
+func TestProceedTellsNodes(t *testing.T) {
+	tr, dir := newTree(t, Options{})
+	for _, name := range []string{"a", "b"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a/f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	find := func(parent uint64, name string) uint64 {
+		t.Helper()
+		e, err := tr.Lookup(parent, name, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.ID
+	}
+	a, b := find(RootID, "a"), find(RootID, "b")
+	want := []uint64{a, b, find(a, "f")}
+	for name, call := range map[string]func(Proceed) error{
+		"rename":    func(p Proceed) error { return tr.Rename(a, "f", b, "f", 0, root, p) },
+		"move":      func(p Proceed) error { return tr.RenameAs(a, "f", b, "f", root, false, p) },
+		"move into": func(p Proceed) error { _, err := tr.MoveInto(root, "a/f", b, "f", p); return err },
+	} {
+		var got []uint64
+		if err := call(func(nodes ...uint64) error { got = nodes; return unix.EIO }); err != unix.EIO || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, uses %v, want %v", name, err, got, want)
+		}
+	}
+}
+
 // A recursive removal goes no further than the entry at which it may not go on, the directories of that entry included.
 func TestRemovalProceeds(t *testing.T) {
 	for last := range 9 {
@@ -81,7 +115,7 @@ func TestRemovalProceeds(t *testing.T) {
 			}
 			return all
 		}
-		err := tr.RemoveEntry(root, RootID, "d", true, func() error {
+		err := tr.RemoveEntry(root, RootID, "d", true, func(...uint64) error {
 			if n++; n > last && !late {
 				late, left = true, count()
 			}

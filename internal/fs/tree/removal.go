@@ -40,13 +40,13 @@ type removal struct {
 	sample int // how many more directories to check for their owner
 }
 
-func (t *Tree) removal(c cred.Caller, proceed func() error) *removal {
+func (t *Tree) removal(c cred.Caller, proceed Proceed) *removal {
 	return &removal{tree: t, caller: c, proceed: orNothing(proceed), sample: ownerSample}
 }
 
-func orNothing(proceed func() error) Proceed {
+func orNothing(proceed Proceed) Proceed {
 	if proceed == nil {
-		return func() error { return nil }
+		return func(...uint64) error { return nil }
 	}
 	return proceed
 }

@@ -130,7 +130,7 @@ func TestRemovalEnds(t *testing.T) {
 	}
 
 	makeDeep(t, dir, 3)
-	canceled := func() error { return unix.EINTR }
+	canceled := func(...uint64) error { return unix.EINTR }
 	if _, err := tr.RemoveAll(root, "d", canceled); err != unix.EINTR {
 		t.Errorf("canceled: %v", err)
 	}

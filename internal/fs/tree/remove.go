@@ -56,7 +56,7 @@ func (t *Tree) nodeOf(fd int) *node {
 // A directory must belong to c, with all of its owner's rights, and so must those
 // below it; a sample of them is checked before anything is removed. The super-user may
 // remove anything.
-func (t *Tree) RemoveAll(c cred.Caller, rel string, proceed func() error) (removed Name, err error) {
+func (t *Tree) RemoveAll(c cred.Caller, rel string, proceed Proceed) (removed Name, err error) {
 	dir, name, err := t.splitRel(rel)
 	if err != nil {
 		return Name{}, err
@@ -76,7 +76,7 @@ func (t *Tree) RemoveAll(c cred.Caller, rel string, proceed func() error) (remov
 
 // RemoveDir is RemoveAll for a directory that the kernel knows, wherever it is now. It
 // fails with ENOENT if the directory has been removed.
-func (t *Tree) RemoveDir(c cred.Caller, id uint64, proceed func() error) (removed Name, err error) {
+func (t *Tree) RemoveDir(c cred.Caller, id uint64, proceed Proceed) (removed Name, err error) {
 	n, err := t.node(id)
 	if err != nil {
 		return Name{}, err
@@ -133,7 +133,7 @@ func nameOf(d *node, name string) Name {
 // RemoveEntry removes an entry of directory parent with the rights of c. With recursive
 // it removes everything below, too, as RemoveAll does; without, a directory must be
 // empty.
-func (t *Tree) RemoveEntry(c cred.Caller, parent uint64, name string, recursive bool, proceed func() error) error {
+func (t *Tree) RemoveEntry(c cred.Caller, parent uint64, name string, recursive bool, proceed Proceed) error {
 	d, err := t.node(parent)
 	if err != nil {
 		return err
