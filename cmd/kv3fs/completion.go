@@ -116,8 +116,8 @@ func exitStatuses() []exitStatusMeaning {
 		{0, "The command did what it was asked to do."},
 		{exitFailed, "It failed; standard error says what, on what, and what to do. doctor: there are warnings. scrub: there is damage."},
 		{exitUsage, "The command line, the environment or the configuration file is wrong. doctor: there are failures."},
-		{exitCutOff, "serve: stopped in order, but clients that did not leave were cut off. reload: a setting has changed that needs a restart; the others hold. status: the doctor has found something."},
-		{exitUnhealthy, "status: a daemon is not ready or does not answer. keep --once: more is used than the capacity, and nothing more may go."},
+		{exitCutOff, "serve: stopped in order, but clients that did not leave were cut off. status: the doctor has found something."},
+		{exitUnhealthy, "status: a daemon is not ready or does not answer. keep --once: more is used than the capacity, and nothing more may go. reload: a setting has changed that needs a restart; the others hold."},
 		{exitNothingRuns, "status: no daemon runs. keep --once: another keeper has the lease."},
 		{exitInterrupted, "A signal ended the command before it had finished."},
 	}

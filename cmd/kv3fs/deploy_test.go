@@ -34,6 +34,10 @@ func TestInstalledUnit(t *testing.T) {
 		}
 		return string(text)
 	}
+	// systemd takes SuccessExitStatus for that of ExecReload, too, which shall fail where something needs a restart.
+	if unit := install("/usr"); !strings.Contains(unit, "/bin/kv3fs reload ") || !strings.Contains(unit, "\nSuccessExitStatus=3\n") || exitRestart == 3 {
+		t.Errorf("a reload with exit status %d counts as a success: %s", exitRestart, unit)
+	}
 	for _, prefix := range []string{"/usr", "/usr/local", "/opt/kv3fs"} {
 		if want := "\nExecStart=" + prefix + "/bin/kv3fs serve --config /etc/kv3fs.yaml\n"; !strings.Contains(install(prefix), want) {
 			t.Errorf("with PREFIX=%s, no line%s", prefix, want)

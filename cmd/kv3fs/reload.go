@@ -21,14 +21,14 @@ type reloadFlags struct {
 }
 
 // exitRestart is the exit status where a setting has changed that needs a restart.
-const exitRestart = 3
+const exitRestart = 4 // 3 is a stop that cut clients off, which kv3fs.service takes for a success
 
 // Help is what "kv3fs reload --help" adds to the flags.
 func (*reloadCmd) Help() string {
 	return `The daemon reads the file of its --config again, and the files that it names. All of it is checked first: if
 anything is wrong, nothing changes, and the exit status is 1. What may change while it serves does: the
 capacity and its watermarks, the log, and token and certificate of the admin address. Each setting that has
-changed is printed; where one needs a restart, that is said with the reason, and the exit status is 3.
+changed is printed; where one needs a restart, that is said with the reason, and the exit status is 4.
 
 SIGHUP does the same for a daemon that has no terminal, such as one of systemd: then the log has the result.`
 }

@@ -60,6 +60,8 @@ func TestRingMetrics(t *testing.T) {
 		`kv3fs_ring_request_seconds_count{direction="read",directory="/vllm/llama"} 2`, `kv3fs_ring_request_seconds_count{direction="write",directory="/"} 1`,
 		`kv3fs_ring_requests_failed_total{direction="read",directory="/vllm/llama",errno="EIO"} 0`,
 		`kv3fs_ring_requests_failed_total{direction="write",directory="other",errno="other"} 0`,
+		`kv3fs_ring_requests_failed_total{direction="read",directory="other",errno="ESTALE"} 0`,
+		`kv3fs_ring_refused_total{errno="ENOMEM",what="iov"} 0`, // an alert sees the first one only if the series began before
 	} {
 		if !strings.Contains(string(text), "\n"+line+"\n") {
 			t.Errorf("no line %s in\n%s", line, text)
