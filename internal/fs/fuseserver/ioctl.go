@@ -52,7 +52,7 @@ func (fs *fileSystem) ioctl(step tree.Proceed, proceed tree.Proceed, in *fuse.Io
 	case wire.IoctlHardlink:
 		return fs.ioctlHardlink(proceed, in, arg)
 	case wire.IoctlPunchHole:
-		return fs.ioctlPunchHole(in, arg)
+		return fs.ioctlPunchHole(proceed, in, arg)
 	case wire.IoctlMove:
 		return fs.ioctlMove(proceed, in, arg)
 	case wire.IoctlRemove:
@@ -190,7 +190,7 @@ func (fs *fileSystem) realDir(in *fuse.IoctlIn, ino uint64, name string) (uint64
 	return fs.tree.DirByIno(ino, callerOf(&in.InHeader))
 }
 
-func (fs *fileSystem) ioctlPunchHole(in *fuse.IoctlIn, arg []byte) fuse.Status {
+func (fs *fileSystem) ioctlPunchHole(proceed tree.Proceed, in *fuse.IoctlIn, arg []byte) fuse.Status {
 	ranges, err := wire.DecodePunchHole(arg)
 	if err != nil {
 		return fs.statusOf(err)
@@ -203,7 +203,7 @@ func (fs *fileSystem) ioctlPunchHole(in *fuse.IoctlIn, arg []byte) fuse.Status {
 		}
 		starts[i], ends[i] = r.Start, r.End
 	}
-	return fs.statusOf(fs.tree.PunchHole(in.NodeId, callerOf(&in.InHeader), starts, ends))
+	return fs.statusOf(fs.tree.PunchHole(in.NodeId, callerOf(&in.InHeader), starts, ends, proceed))
 }
 
 func (fs *fileSystem) ioctlMove(proceed tree.Proceed, in *fuse.IoctlIn, arg []byte) fuse.Status {

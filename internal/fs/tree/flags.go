@@ -173,7 +173,7 @@ func (t *Tree) withFlags(id uint64, fn func(n *node, fd int, now uint32) error) 
 
 // PunchHole makes ranges of a file read as zeros and frees their space, with
 // the rights of c. The length stays.
-func (t *Tree) PunchHole(id uint64, c cred.Caller, starts, ends []uint64) error {
+func (t *Tree) PunchHole(id uint64, c cred.Caller, starts, ends []uint64, proceed ...Proceed) error {
 	n, err := t.node(id)
 	if err != nil {
 		return err
@@ -193,9 +193,9 @@ func (t *Tree) PunchHole(id uint64, c cred.Caller, starts, ends []uint64) error 
 		}
 		const how = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
 		err := f.Sums().Change(f.fd, func() error {
-			return asWriter(c.UID, true, func() error {
+			return asWriter(c.UID, true, after(proceed, func() error {
 				return unix.Fallocate(f.fd, how, int64(start), int64(end-start))
-			})
+			}, n))
 		})
 		f.Settle(0)
 		if err != nil {

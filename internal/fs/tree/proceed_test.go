@@ -46,6 +46,7 @@ func TestProceed(t *testing.T) {
 		"shorten":   func() error { _, err := tr.Setattr(f.ID, Change{Size: &two}, 0, no); return err },
 		"mode":      func() error { m := uint32(0o600); _, err := tr.Setattr(f.ID, Change{Mode: &m}, 0, no); return err },
 		"open":      func() error { _, err := tr.Open(f.ID, root, unix.O_WRONLY|unix.O_TRUNC, no); return err },
+		"hole":      func() error { return tr.PunchHole(f.ID, root, []uint64{0}, []uint64{4}, no) },
 		"remove":    func() error { return tr.RemoveEntry(root, RootID, "to", false, no) },
 		"remove d":  func() error { return tr.RemoveEntry(root, RootID, "d", true, no) },
 	} {
