@@ -214,6 +214,9 @@ func statusLines(s *api.Status) (all []statusLine) {
 		return all
 	}
 	add("doctor", "%d failures, %d warnings, %s ago", s.Findings.Failures, s.Findings.Warnings, unusedText(int64(s.Now.Sub(s.Findings.Checked).Seconds())))
+	if s.Findings.Error != "" {
+		add("", "could not look again: %s", s.Findings.Error)
+	}
 	for _, f := range s.Findings.Top {
 		add("  "+f.Status, "%s: %s", f.ID, f.Found)
 		if f.Fix != "" {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/admin/api"
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
@@ -25,6 +26,16 @@ type shownStatus struct {
 func TestStatus(t *testing.T) {
 	o := operate(t, "--capacity", "1G")
 	o.write("models/x", 5000)
+	looked := func() bool {
+		out, _, _ := o.try("/", "status", "--json", o.Mount)
+		var is shownStatus
+		return json.Unmarshal([]byte(out), &is) == nil && len(is.Daemons) == 1 && is.Daemons[0].Status != nil && is.Daemons[0].Status.Findings != nil
+	}
+	for end := time.Now().Add(2 * time.Minute); !looked(); { // on a busy host the doctor takes longer than one status waits
+		if time.Now().After(end) {
+			t.Fatal("its doctor does not look")
+		}
+	}
 	well := map[string]int{"healthy": 0, "warnings": exitWarnings} // this host may have warnings
 	for _, path := range []string{o.Mount, o.Data, filepath.Join(o.Data, "models"), filepath.Join(o.Mount, "models")} {
 		out, errs, status := o.try("/", "status", "--json", path)

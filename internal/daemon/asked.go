@@ -16,6 +16,13 @@ type asked[T any] struct {
 	at      time.Time // of the last answer
 }
 
+// last returns the last answer, if there is one.
+func (a *asked[T]) last() (answer T, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.answer, !a.at.IsZero() && a.failure == nil
+}
+
 // get returns an answer that is no older than age. A question that is asked for that is one of work.
 func (a *asked[T]) get(ctx context.Context, work *sync.WaitGroup, age time.Duration, ask func() (T, error)) (T, error) {
 	a.mu.Lock()

@@ -129,18 +129,15 @@ func (v *view) Status(ctx context.Context) (api.Status, error) {
 			s.Addresses.Pages = append(s.Addresses.Pages, a.String())
 		}
 	}
-	if is, err := v.ready.space.look(ctx); err == nil {
+	if is, err := v.space(ctx); err == nil {
 		s.Space = &api.Space{SizeBytes: is.bytes, FreeBytes: is.freeBytes, Files: is.files, FreeFiles: is.freeFiles}
 	}
 	if k := v.keeper(); k != nil {
-		by, err := v.keptBy(ctx, k)
-		if err != nil {
-			return s, err
+		if is, ok := v.keptLately(ctx, k); ok {
+			s.Keeper = &api.Kept{Capacity: is.Capacity, LimitBytes: is.LimitBytes, UsedBytes: is.UsedBytes, Files: is.Files, Scanned: is.Scanned}
 		}
-		is := by.state
-		s.Keeper = &api.Kept{Capacity: is.Capacity, LimitBytes: is.LimitBytes, UsedBytes: is.UsedBytes, Files: is.Files, Scanned: is.Scanned}
 	}
-	if s.Findings != nil && s.Findings.Warnings+s.Findings.Failures > 0 {
+	if s.Findings != nil && (s.Findings.Warnings+s.Findings.Failures > 0 || s.Findings.Error != "") {
 		s.Health = api.Warnings
 	}
 	for _, c := range s.Checks {
@@ -151,21 +148,47 @@ func (v *view) Status(ctx context.Context) (api.Status, error) {
 	return s, nil
 }
 
-// checkTime bounds each check: they are asked together with what else is told.
-const checkTime = 2 * time.Second
+// What hangs leaves the status without itself, soon enough for the API's bound.
+const (
+	checkTime = 2 * time.Second
+	stateTime = time.Second // each for space and keeper
+)
 
+// checks asks all at once.
 func (v *view) checks(ctx context.Context) []api.Check {
-	all := []api.Check{}
-	for _, c := range v.ready.checks() {
-		ctx, cancel := context.WithTimeout(ctx, checkTime)
-		one := api.Check{Name: c.Name, Ready: true}
-		if err := c.Ask(ctx); err != nil {
-			one.Ready, one.Error = false, err.Error()
-		}
-		cancel()
-		all = append(all, one)
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	asked := v.ready.checks()
+	all := make([]api.Check, len(asked))
+	var work sync.WaitGroup
+	for i, c := range asked {
+		work.Go(func() {
+			all[i] = api.Check{Name: c.Name, Ready: true}
+			if err := c.Ask(ctx); err != nil {
+				all[i].Ready, all[i].Error = false, err.Error()
+			}
+		})
 	}
+	work.Wait()
 	return all
+}
+
+func (v *view) space(ctx context.Context) (space, error) {
+	ctx, cancel := context.WithTimeout(ctx, stateTime)
+	defer cancel()
+	return v.ready.space.look(ctx)
+}
+
+// keptLately returns what a keeper says, or said last where it does not answer; false: it has not said anything.
+func (v *view) keptLately(ctx context.Context, k *keeper.Keeper) (keeper.State, bool) {
+	ctx, cancel := context.WithTimeout(ctx, stateTime)
+	defer cancel()
+	by, err := v.keptBy(ctx, k)
+	if err == nil {
+		return by.state, true
+	}
+	by, ok := v.kept.last()
+	return by.state, ok
 }
 
 func (v *view) held() api.ClientTotals {

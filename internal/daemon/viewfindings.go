@@ -17,29 +17,33 @@ type findings struct {
 	mu      sync.Mutex
 	running chan struct{} // closed at the end of the look under way; nil: there is none
 	last    api.Findings
-	at      time.Time // of the end of the last look; zero: there was none
+	at      time.Time // of the end of the last look, also of one that failed; zero: there was none
 }
 
 const (
 	// findingsAge is for how long nobody looks again: a look costs a second of a processor or two.
 	findingsAge = 10 * time.Minute
+	failureAge  = time.Minute // of a look that failed
 	lookTime    = time.Minute
 	mostFound   = 200
 	topFound    = 3
 )
 
-// get returns what was found last, and has the doctor look if that is old. It waits for the first look until ctx ends.
+// get returns what was found last. If that is old it has the doctor look, and waits for that until ctx ends.
 func (f *findings) get(ctx context.Context) api.Findings {
 	f.mu.Lock()
-	running := f.running
-	if running == nil && f.look != nil && f.ctx.Err() == nil && (f.at.IsZero() || time.Since(f.at) > findingsAge) {
+	running, age := f.running, findingsAge
+	if f.last.Error != "" {
+		age = failureAge
+	}
+	old := f.at.IsZero() || time.Since(f.at) > age
+	if running == nil && f.look != nil && f.ctx.Err() == nil && old {
 		running = make(chan struct{})
 		f.running = running
 		f.work.Go(f.run)
 	}
-	first := f.at.IsZero()
 	f.mu.Unlock()
-	if first && running != nil {
+	if old && running != nil {
 		select {
 		case <-running:
 		case <-ctx.Done():
@@ -55,15 +59,13 @@ func (f *findings) get(ctx context.Context) api.Findings {
 	return is
 }
 
+// run has the doctor look. Where it cannot, what it found before stays, with the error.
 func (f *findings) run() {
 	ctx, cancel := context.WithTimeout(f.ctx, lookTime)
 	defer cancel()
 	found, err := f.look(ctx)
 	now := time.Now()
 	is := api.Findings{Checked: &now, Findings: found[:min(len(found), mostFound)]}
-	if err != nil {
-		is.Error = err.Error()
-	}
 	for _, one := range found {
 		switch one.Status {
 		case api.FindingWarning:
@@ -75,6 +77,12 @@ func (f *findings) run() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	close(f.running)
+	if err != nil {
+		if f.last.Checked != nil {
+			is = f.last
+		}
+		is.Error = err.Error()
+	}
 	f.last, f.at, f.running = is, now, nil
 }
 
@@ -86,7 +94,7 @@ func (f *findings) summary() *api.Summary {
 	if is.Checked == nil {
 		return nil
 	}
-	s := &api.Summary{Checked: *is.Checked, Warnings: is.Warnings, Failures: is.Failures, Top: []api.Finding{}}
+	s := &api.Summary{Checked: *is.Checked, Error: is.Error, Warnings: is.Warnings, Failures: is.Failures, Top: []api.Finding{}}
 	for _, one := range is.Findings {
 		if len(s.Top) < topFound && (one.Status == api.FindingWarning || one.Status == api.FindingFailure) {
 			s.Top = append(s.Top, one)

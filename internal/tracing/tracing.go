@@ -56,6 +56,9 @@ func CheckEndpoint(endpoint string) error {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 		return fmt.Errorf("%q is no URL of a collector: give one such as http://127.0.0.1:4318", endpoint)
 	}
+	if u.User != nil { // it would be in the log, and in the list of processes
+		return fmt.Errorf("%q has a user or password, which everybody would see: give a URL without, such as that of a collector of this host that knows them", u.Redacted())
+	}
 	return nil
 }
 

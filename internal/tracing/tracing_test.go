@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,5 +147,8 @@ func TestEndpoints(t *testing.T) {
 		if _, err := Start(Options{Endpoint: bad}); err == nil {
 			t.Errorf("%q: no error", bad)
 		}
+	}
+	if err := CheckEndpoint("http://me:secret@collector:4318"); err == nil || strings.Contains(err.Error(), "secret") { // it would be in the log
+		t.Error(err)
 	}
 }

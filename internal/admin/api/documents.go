@@ -101,6 +101,7 @@ type ClientTotals struct {
 // Summary is the doctor's findings in short.
 type Summary struct {
 	Checked  time.Time `json:"checked"`
+	Error    string    `json:"error"` // why the last look failed; what is here was found before
 	Warnings int       `json:"warnings"`
 	Failures int       `json:"failures"`
 	Top      []Finding `json:"top"` // the worst, three at most
@@ -127,7 +128,7 @@ const (
 type Findings struct {
 	Checked  *time.Time `json:"checked"` // nil: the doctor has not looked yet
 	Running  bool       `json:"running"` // it looks now
-	Error    string     `json:"error"`   // why it could not
+	Error    string     `json:"error"`   // why the last look failed; what is here was found before
 	Warnings int        `json:"warnings"`
 	Failures int        `json:"failures"`
 	Findings []Finding  `json:"findings"`

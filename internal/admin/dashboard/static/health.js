@@ -25,6 +25,7 @@ export function showStatus(s) {
   const top = s.findings?.top ?? [];
   const items = [
     ...failed.map((c) => reason(c.name, c.error)),
+    ...(s.findings?.error ? [reason("the doctor", `could not look: ${s.findings.error}`)] : []),
     ...top.map((f) => reason("", f.found, f.fix)),
   ];
   const more = (s.findings?.warnings ?? 0) + (s.findings?.failures ?? 0) - top.length;

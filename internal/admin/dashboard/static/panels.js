@@ -230,10 +230,12 @@ const finding = (f) => h("li", { "data-level": f.status }, h("span", { class: "b
   f.needed ? h("p", { class: "quiet" }, "Needed: ", name(f.needed, sentence)) : null, f.fix ? h("p", {}, h("span", { class: "fix" }, "What to do: "), h("code", {}, name(f.fix, sentence))) : null, h("small", {}, name(f.id))));
 
 export function showFindings(a) {
-  if (a.error) return draw(body("findings"), h("p", { class: "wrong" }, "The doctor could not look: ", name(a.error, sentence)));
+  const failed = a.error ? h("p", { class: "wrong" }, "The doctor could not look: ", name(a.error, sentence)) : null;
+  if (failed && (a.findings ?? []).length === 0) return draw(body("findings"), failed);
   if (a.checked === null) return draw(body("findings"), say(a.running ? "The doctor is looking for the first time." : "The doctor has not looked yet."));
   const wrong = (a.findings ?? []).filter((f) => f.status === "failure" || f.status === "warning"), rest = (a.findings ?? []).filter((f) => !wrong.includes(f));
   draw(body("findings"),
+    failed,
     wrong.length === 0 ? say("Nothing is wrong.") : h("ul", { class: "findings" }, wrong.map(finding)),
     rest.length === 0 ? null : details("findings-rest", `${format.plural(rest.length, "check")} without a problem`, h("ul", { class: "findings" }, rest.map(finding))),
     h("p", { class: "quiet" }, `Checked at ${format.moment(since(a.checked))}.`));
