@@ -242,6 +242,7 @@ var accepted = regexp.MustCompile(strings.Join([]string{
 	`^bench engine node (0|99999999999999999)$`,     // a node like others
 	`^(serve pages-|pages serve )free 0$`,           // no pages are kept free
 	`^(serve pages-|pages serve )late-writes 0s?$`,  // none is late
+	`^(pages )?serve trace-sample 0$`,               // only what clients trace
 	`^pages forget-rank rank 0$`,                    // ranks count from 0
 	`^keep scan-rate 0$`,                            // as fast as possible
 	`^du depth 0$`,                                  // the directory alone

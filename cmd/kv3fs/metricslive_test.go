@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 // What a daemon answers as metrics is well formed, whatever it serves and however hostile names are, and clients that do not
@@ -19,7 +21,7 @@ func TestMetricsAreWellFormed(t *testing.T) {
 	requireFUSE(t)
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Skip("scripts/need test installs promtool")
+		daemontest.NotTested(t, "scripts/need test installs promtool")
 	}
 	for name, flags := range map[string][]string{
 		"everything":                 {"--pages-listen", "unix:" + filepath.Join(t.TempDir(), "pages"), "--capacity", "1GiB"},

@@ -61,6 +61,9 @@ func (r *rereader) serve() (daemon.Reload, error) {
 	if err != nil {
 		return daemon.Reload{}, values.explain(err)
 	}
+	if _, err := next.Trace.config(); err != nil {
+		return daemon.Reload{}, values.explain(err)
+	}
 	texts := textsOf(kctx.Selected())
 	reload := daemon.Reload{Keeping: next.Keeper.keeping(), Admin: adminWeb, SlowIO: time.Duration(next.SlowIO)}
 	for _, flag := range kctx.Selected().Flags {

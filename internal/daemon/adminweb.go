@@ -54,10 +54,11 @@ func buildInfo(version string) prometheus.Gauge {
 
 // readiness is what /readyz asks.
 type readiness struct {
-	serving atomic.Bool // from when the mount serves clients until the daemon stops
-	health  *health.Store
-	space   *dataSpace
-	pages   func(context.Context) error // nil: no page service
+	serving  atomic.Bool // from when the mount serves clients until the daemon stops
+	health   *health.Store
+	space    *dataSpace
+	readonly bool                        // nothing is saved, so it needs no space
+	pages    func(context.Context) error // nil: no page service
 }
 
 func (r *readiness) checks() []web.Check {
@@ -69,7 +70,9 @@ func (r *readiness) checks() []web.Check {
 			return nil
 		}},
 		{Name: "data directory", Ask: func(context.Context) error { return r.health.Err() }},
-		{Name: "space", Ask: r.roomy},
+	}
+	if !r.readonly {
+		all = append(all, web.Check{Name: "space", Ask: r.roomy})
 	}
 	if r.pages != nil {
 		all = append(all, web.Check{Name: "page service", Ask: r.pages})

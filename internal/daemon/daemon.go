@@ -189,6 +189,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	defer tracer.Close()
 	traceRings(&c.Rings, tracer)
 	c.Pages.tracer = tracer
+	c.Pages.Audit = c.audit()
 	space := newDataSpace(data)
 	full := newDiskFull(space, c.Log)
 	c.Rings.DiskFull = full.failed
@@ -196,7 +197,9 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	var looking sync.WaitGroup
 	defer looking.Wait()
 	defer endFull()
-	looking.Go(func() { full.run(fullCtx) })
+	if !c.Settings.Readonly {
+		looking.Go(func() { full.run(fullCtx) })
+	}
 	rings, err := ringserver.New(files{tree}, set.Readonly, mover, c.Rings)
 	if err != nil {
 		return err
@@ -223,7 +226,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if err != nil {
 		return err
 	}
-	able := &readiness{health: c.health, space: space, pages: pageService.readiness()}
+	able := &readiness{health: c.health, space: space, readonly: c.Settings.Readonly, pages: pageService.readiness()}
 	shown := &view{c: c, me: me, data: data, point: point, shared: on.shared, io: c.IO.String(), rings: rings, looked: looked, keeper: atWork, pages: pageService, ready: able}
 	shown.start()
 	defer shown.close()

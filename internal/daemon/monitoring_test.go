@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 const monitoring = "../../deploy/monitoring"
@@ -63,7 +65,7 @@ func TestMonitoringNamesMetrics(t *testing.T) {
 func TestAlertRules(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Skip("scripts/need test installs promtool")
+		daemontest.NotTested(t, "scripts/need test installs promtool")
 	}
 	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
 		check := exec.Command(promtool, args...)
@@ -135,7 +137,7 @@ func TestDashboardExpressions(t *testing.T) {
 	}
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
-		t.Skip("scripts/need test installs promtool")
+		daemontest.NotTested(t, "scripts/need test installs promtool")
 	}
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {

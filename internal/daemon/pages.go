@@ -44,6 +44,8 @@ type Pages struct {
 	// Version is that of kv3fs.
 	Version string
 	Log     *slog.Logger
+	// Audit gets what operators change; nil: nothing does.
+	Audit *slog.Logger
 	// Tracing says where traces go.
 	Tracing Tracing
 
@@ -156,7 +158,7 @@ func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles) (
 		p.registry = newRegistry(p.Version)
 	}
 	o := httpserver.Options{
-		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: p.registry, Log: p.Log, Times: p.Index.WithDefaults(),
+		Limits: p.Limits, Token: p.Token, Hosts: hostNames(p), Registry: p.registry, Log: p.Log, Audit: p.Audit, Times: p.Index.WithDefaults(),
 		Health: p.health.Err,
 	}
 	if p.tracer != nil {

@@ -11,10 +11,16 @@ import (
 type Tracing struct {
 	Endpoint string // see tracing.Options; "": nothing is traced
 	Sample   float64
+	// Unusable is a variable of the environment from which no endpoint could be taken, and Why; "": there is none.
+	Unusable string
+	Why      error
 }
 
 // start returns what traces, nil if nothing does.
 func (t Tracing) start(version string, log *slog.Logger) (*tracing.Tracer, error) {
+	if t.Unusable != "" {
+		log.Warn("no traces are sent", "variable", t.Unusable, "err", t.Why, "cure", "--trace-otlp http://HOST:4318, or unset the variable")
+	}
 	if t.Endpoint == "" {
 		return nil, nil
 	}

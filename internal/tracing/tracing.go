@@ -4,6 +4,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -27,14 +28,16 @@ const (
 	mostQueued  = 2048 // spans that wait to be sent; further ones are dropped
 	sendTime    = 5 * time.Second
 	closeTime   = 3 * time.Second
-	tracesPath  = "/v1/traces"
 	tracerName  = "github.com/kv3fs/kv3fs"
 	serviceName = "kv3fs"
 )
 
+// Path is where collectors take traces.
+const Path = "/v1/traces"
+
 // Options of Start.
 type Options struct {
-	// Endpoint is the collector's URL, such as http://127.0.0.1:4318; without a path, that is /v1/traces.
+	// Endpoint is the collector's URL, such as http://127.0.0.1:4318; without a path, that is Path.
 	Endpoint string
 	// Sample is the part of what happens that is traced, from 0 to 1. What belongs to a trace of a client is traced if that is.
 	Sample  float64
@@ -54,10 +57,10 @@ type Tracer struct {
 func CheckEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return fmt.Errorf("%q is no URL of a collector: give one such as http://127.0.0.1:4318", endpoint)
+		return errors.New("it is no URL of a collector: give one such as http://127.0.0.1:4318")
 	}
-	if u.User != nil { // it would be in the log, and in the list of processes
-		return fmt.Errorf("%q has a user or password, which everybody would see: give a URL without, such as that of a collector of this host that knows them", u.Redacted())
+	if u.User != nil {
+		return errors.New("it has a user or password, which everybody would see in the log and the list of processes: leave them out")
 	}
 	return nil
 }
@@ -71,8 +74,8 @@ func Start(o Options) (*Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if strings.Trim(at.Path, "/") == "" {
-		at.Path = tracesPath
+	if at.Path == "" {
+		at.Path = Path
 	}
 	exporter, err := otlptracehttp.New(context.Background(), otlptracehttp.WithEndpointURL(at.String()), otlptracehttp.WithTimeout(sendTime), otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}))
 	if err != nil {

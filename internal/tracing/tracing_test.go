@@ -81,7 +81,7 @@ func TestCollector(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/ns/a/exists", nil)
 	r.Header.Set("traceparent", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
 	tracer.Request(r, "exists", "a\xff")(http.StatusServiceUnavailable)
-	tracer.Close()
+	flush(t, tracer)
 
 	got := c.byName()
 	whole, queued, moved, request := got["ring write"], got["queued"], got["moved"], got["pages exists"]
@@ -97,6 +97,17 @@ func TestCollector(t *testing.T) {
 	if fmt.Sprintf("%x %x", request.TraceId, request.ParentSpanId) != "0123456789abcdef0123456789abcdef 0123456789abcdef" {
 		t.Errorf("the request: %v", request)
 	}
+}
+
+// flush sends all that is traced, however slow this machine is, and closes.
+func flush(t *testing.T, tracer *Tracer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := tracer.provider.ForceFlush(ctx); err != nil {
+		t.Error(err)
+	}
+	tracer.Close()
 }
 
 // stuck is a collector that never answers.
@@ -123,7 +134,7 @@ func TestCollectorHangs(t *testing.T) {
 // What is not chosen costs next to nothing and is not sent; what a client traces is.
 func TestSample(t *testing.T) {
 	c := newCollecting(t)
-	tracer, err := Start(Options{Endpoint: c.URL + "/", Sample: 0, Log: slog.New(slog.DiscardHandler)})
+	tracer, err := Start(Options{Endpoint: c.URL, Sample: 0, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +145,7 @@ func TestSample(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("traceparent", "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
 	tracer.Request(r, "exists", "")(http.StatusOK)
-	tracer.Close()
+	flush(t, tracer)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.spans) != 1 {

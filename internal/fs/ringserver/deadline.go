@@ -143,7 +143,7 @@ func (r *ring) rescue(limit int64) {
 		case q.state.CompareAndSwap(stateTaken, stateReplaced):
 			again := r.newRequest()
 			again.index, again.userdata, again.args = q.index, q.userdata, q.args
-			again.badIndex, again.admitted, again.lay, again.begun = q.badIndex, q.admitted, q.lay, q.moved.Load() > 0
+			again.badIndex, again.admitted, again.lay, again.begun = q.badIndex, q.admitted, q.lay, q.begun
 			again.countedIn.Store(q.countedIn.Load())
 			if q.view != nil {
 				again.iov, again.view, again.off, again.len = q.iov, q.view.hold(), q.off, q.len

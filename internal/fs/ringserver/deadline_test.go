@@ -556,3 +556,22 @@ func TestCauseOfTimeout(t *testing.T) {
 	f.ring.complete(f.batch)
 	says("the data directory's file system does not answer")
 }
+
+// A request that is taken again, because its worker is stuck in another one, is counted once.
+func TestRescuedIsCountedOnce(t *testing.T) {
+	f := beginRead(t, 4096, Options{Deadline: time.Second, Logger: slog.New(slog.DiscardHandler)})
+	defer f.close()
+	f.peer.prep(1, f.args)
+	behind, _, _ := f.ring.take(nil)
+	f.ring.mu.Lock()
+	f.ring.rescue(math.MaxInt64)
+	f.ring.unlock()
+	again, _, _ := f.ring.take(nil)
+	if reads := f.s.ClientTraffic()[0].Reads; len(again) != 1 || reads.Queued.Total() != 2 || reads.Batched != 2 {
+		t.Errorf("%d were taken again, and of two %d and %d counted", len(again), reads.Queued.Total(), reads.Batched)
+	}
+	f.ring.attend(int64(time.Hour))
+	f.ring.complete(again)
+	f.ring.complete(behind)
+	f.ring.complete(f.batch)
+}

@@ -16,7 +16,7 @@ import (
 // others have; and so is one whose deadline passes meanwhile. Fast ones are not.
 func TestSlowRequestsAreLogged(t *testing.T) {
 	log := &lines{}
-	s, files := serve(t, Options{Deadline: 3 * time.Second, Workers: 1, SlowIO: SlowIOLeast, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	s, files := serve(t, Options{Deadline: 3 * time.Second, Workers: 1, SlowIO: time.Hour, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	ino, release := hanging(t, files, false)
 	healthy := fileWith(t, files, bytes.Repeat([]byte{'h'}, 4096))
 	_, id, _, err := object(t, s, 1<<20, "")
@@ -32,6 +32,7 @@ func TestSlowRequestsAreLogged(t *testing.T) {
 	if text := log.String(); strings.Contains(text, "slow") {
 		t.Errorf("a fast request:\n%s", text)
 	}
+	s.SetSlowIO(SlowIOLeast)
 
 	r.prep(1, wire.Args{BufID: id, BufOff: 8192, FileIno: ino, FileOff: 4096, Len: 65536})
 	r.submit()

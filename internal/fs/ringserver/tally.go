@@ -64,15 +64,16 @@ func (r *ring) count() {
 	r.tallies, r.postedAt = r.tallies[:0], 0
 }
 
-// noteTaken counts a batch that a worker takes, and how long its requests have waited. The caller holds mu.
+// noteTaken counts a batch that a worker takes, and how long its requests have waited: those that were not taken before. The caller holds mu.
 func (r *ring) noteTaken(batch []*request, now int64) {
 	c := r.client.of(r.write)
-	bucket, waiting, sum := 0, int64(0), time.Duration(0)
+	bucket, waiting, sum, first := 0, int64(0), time.Duration(0), 0
 	for _, q := range batch {
 		if q.begun { // and goes on
 			continue
 		}
 		q.begun = true
+		first++
 		waited := time.Duration(max(now-q.lay, 0))
 		if b := histogram.Bucket(trafficBounds[:], waited); b != bucket {
 			if waiting > 0 {
@@ -86,9 +87,9 @@ func (r *ring) noteTaken(batch []*request, now int64) {
 	if waiting > 0 {
 		c.queued.Add(bucket, waiting, sum)
 	}
-	if len(batch) > 0 {
-		c.batches[batchClass(len(batch))].Add(1)
-		c.batched.Add(int64(len(batch)))
+	if first > 0 {
+		c.batches[batchClass(first)].Add(1)
+		c.batched.Add(int64(first))
 	}
 }
 

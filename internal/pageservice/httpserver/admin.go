@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,7 +95,11 @@ func (s *Server) admin(w http.ResponseWriter, r *http.Request, bound string) boo
 		refuse(w, refusal{http.StatusMethodNotAllowed, "Method Not Allowed"})
 		return true
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), s.limits.Work)
+	who := operator{client: clientOf(r)}
+	if _, err := netip.ParseAddrPort(r.RemoteAddr); err == nil && !isForwarded(r) {
+		who.from = r.RemoteAddr
+	}
+	ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), operatorKey{}, who), s.limits.Work)
 	defer cancel()
 	if name == "store" { // this host's
 		s.sendAnswer(w, s.StoreState(ctx), nil)
@@ -201,8 +206,8 @@ func (s *Server) adminEvict(ctx context.Context, x *index.Index, q AdminRequest)
 	n, err := x.Evict(ctx, q.Space, q.Keys)
 	if err == nil {
 		s.writes.worked()
-		s.log.Info("operator evicted keys", "namespace", q.Space.Namespace, "set", q.Space.Set, "keys", n)
 	}
+	s.audited(ctx, "pages evict", q.Space, err, "keys", n)
 	return EvictAnswer{n}, err
 }
 
@@ -213,8 +218,8 @@ func (s *Server) adminClear(ctx context.Context, x *index.Index, q AdminRequest)
 	err := x.Clear(ctx, q.Space)
 	if err == nil {
 		s.writes.worked()
-		s.log.Info("operator cleared a set of keys", "namespace", q.Space.Namespace, "set", q.Space.Set)
 	}
+	s.audited(ctx, "pages clear", q.Space, err)
 	return struct{}{}, err
 }
 
@@ -224,15 +229,39 @@ func (s *Server) adminForget(ctx context.Context, x *index.Index, q AdminRequest
 		return nil, refusal{http.StatusBadRequest, "rank is missing"}
 	}
 	err := x.Forget(ctx, q.Space, *q.Rank)
+	s.audited(ctx, "pages forget-rank", q.Space, err, "rank", *q.Rank)
 	switch {
 	case errors.Is(err, pageservice.ErrUnknownRank):
 		return nil, refusal{http.StatusNotFound, fmt.Sprintf("there is no rank %d of set %q in namespace %q", *q.Rank, q.Space.Set, label(q.Space.Namespace))}
 	case err == nil:
 		s.writes.worked()
-		s.log.Info("operator forgot a rank", "namespace", q.Space.Namespace, "set", q.Space.Set, "rank", *q.Rank)
 	}
 	return struct{}{}, err
 }
+
+// audited logs what an operator did, or tried to do.
+func (s *Server) audited(ctx context.Context, call string, at pageservice.Space, err error, attrs ...any) {
+	attrs = append([]any{"call", call, "namespace", at.Namespace, "set", at.Set}, attrs...)
+	if who, ok := ctx.Value(operatorKey{}).(operator); ok {
+		attrs = append(attrs, "client", who.client.String())
+		if who.from != "" {
+			attrs = append(attrs, "address", who.from)
+		}
+	}
+	if err != nil {
+		attrs = append(attrs, "err", err)
+	}
+	s.audit.Info("an operator's command", attrs...)
+}
+
+// operator is who has sent a request of the command line.
+type operator struct {
+	client client
+	from   string // HOST:PORT; "": a socket with a path, or another host of the service
+}
+
+// operatorKey is the key of the operator in the context of a request.
+type operatorKey struct{}
 
 // wantSpace refuses a space that does not exist, so that a misspelt name is an error.
 func (s *Server) wantSpace(ctx context.Context, want pageservice.Space) error {

@@ -445,6 +445,30 @@ func TestManySets(t *testing.T) {
 	}
 }
 
+// What operators change is logged with who they are, and what fails as well; what they look at is not.
+func TestAdminIsAudited(t *testing.T) {
+	var out strings.Builder
+	s := withSomething(t, httpserver.Options{Audit: slog.New(slog.NewTextHandler(&lockedWriter{w: &out}, nil))})
+	s.ok("/rank/7/initialize", `{"num_pages":4}`)
+	s.ok("/admin/v1/list", `{"space":{"set":"vllm"},"limit":10}`)
+	s.ok("/admin/v1/evict", `{"space":{"set":"vllm"},"keys":10}`) // the key is not complete now
+	s.ok("/admin/v1/forget", `{"space":{"set":"vllm"},"rank":7}`)
+	s.want("/admin/v1/forget", `{"space":{"set":"vllm"},"rank":7}`, 404, `{"detail":"there is no rank 7 of set \"vllm\" in namespace \"(default)\""}`)
+	s.ok("/admin/v1/clear", `{"space":{"set":"vllm"}}`)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	for i, want := range []string{
+		`call="pages evict" namespace="" set=vllm keys=0 client=127.0.0.1 address=127.0.0.1:`, `call="pages forget-rank" namespace="" set=vllm rank=7 client=`,
+		`rank=7 client=127.0.0.1`, `call="pages clear" namespace="" set=vllm client=127.0.0.1 address=127.0.0.1:`,
+	} {
+		if i >= len(lines) || !strings.Contains(lines[i], want) {
+			t.Errorf("line %d lacks %s:\n%s", i, want, out.String())
+		}
+	}
+	if len(lines) != 4 || !strings.Contains(lines[2], "err=") {
+		t.Errorf("%d lines:\n%s", len(lines), out.String())
+	}
+}
+
 // TestAdmin: the command line's routes, through its client.
 func TestAdmin(t *testing.T) {
 	s := withSomething(t, httpserver.Options{Token: ""})

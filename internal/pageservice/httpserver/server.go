@@ -40,6 +40,8 @@ type Options struct {
 	// Trace begins a span of a request, which the function that it returns ends; nil: nothing is traced.
 	Trace func(r *http.Request, route, namespace string) (end func(status int))
 	Log   *slog.Logger
+	// Audit gets what operators change, and who they are; nil: nothing does.
+	Audit *slog.Logger
 }
 
 // Server answers the requests of the page service. All methods may be called at once.
@@ -53,6 +55,7 @@ type Server struct {
 	clock   func() time.Duration // see host.SinceBoot
 	store   func(context.Context) StoreState
 	log     *slog.Logger
+	audit   *slog.Logger
 	pace    logpace.Pace // of what clients can repeat
 	routes  routes
 	calls   calls
@@ -74,12 +77,15 @@ func New(x *index.Index, o Options) *Server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Audit == nil {
+		o.Audit = slog.New(slog.DiscardHandler)
+	}
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
 	s := &Server{
 		limits: o.Limits.WithDefaults(), token: bearer.NewToken(o.Token),
-		probe: o.Probe, health: o.Health, times: o.Times, clock: host.SinceBoot, store: o.Store, log: o.Log, routes: newRoutes(), trace: o.Trace,
+		probe: o.Probe, health: o.Health, times: o.Times, clock: host.SinceBoot, store: o.Store, log: o.Log, audit: o.Audit, routes: newRoutes(), trace: o.Trace,
 	}
 	for _, host := range o.Hosts {
 		s.hosts = append(s.hosts, strings.ToLower(strings.TrimSuffix(host, ".")))
