@@ -258,12 +258,12 @@ func TestNothingMayGo(t *testing.T) {
 			must(w.t, w.inv.Scan(context.Background()))
 		},
 		"young": func(w *world, rel string) {
-			w.Grace = time.Hour
+			must(w.t, w.SetLimits(Limits{Capacity: w.Capacity, HighPercent: w.HighPercent, LowPercent: w.LowPercent, Grace: time.Hour}))
 			now := time.Now()
 			must(w.t, os.Chtimes(filepath.Join(w.dir, rel), now, now))
 		},
 		"young by a clock before a step": func(w *world, rel string) {
-			w.Grace = time.Hour
+			must(w.t, w.SetLimits(Limits{Capacity: w.Capacity, HighPercent: w.HighPercent, LowPercent: w.LowPercent, Grace: time.Hour}))
 			now := time.Now()
 			must(w.t, os.Chtimes(filepath.Join(w.dir, rel), now, now))
 			real := w.wall.now
