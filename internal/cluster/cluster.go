@@ -97,6 +97,8 @@ func open(ctx context.Context, config Config) (_ *Cluster, err error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	c.warnOfFaults(ctx)
+	// The client begins to resolve its endpoints with its first request, and that races with a change of them.
+	c.client.ActiveConnection().Connect()
 	c.wg.Go(c.avoidSick)
 	return c, nil
 }
