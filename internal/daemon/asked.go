@@ -23,8 +23,8 @@ func (a *asked[T]) last() (answer T, ok bool) {
 	return a.answer, !a.at.IsZero() && a.failure == nil
 }
 
-// get returns an answer that is no older than age. A question that is asked for that is one of work.
-func (a *asked[T]) get(ctx context.Context, work *sync.WaitGroup, age time.Duration, ask func() (T, error)) (T, error) {
+// get returns an answer that is no older than age. A question that is asked for that runs in a goroutine, which start begins.
+func (a *asked[T]) get(ctx context.Context, start func(func()), age time.Duration, ask func() (T, error)) (T, error) {
 	a.mu.Lock()
 	if a.waiting == nil && !a.at.IsZero() && time.Since(a.at) <= age {
 		defer a.mu.Unlock()
@@ -33,7 +33,7 @@ func (a *asked[T]) get(ctx context.Context, work *sync.WaitGroup, age time.Durat
 	if a.waiting == nil {
 		done := make(chan struct{})
 		a.waiting = done
-		work.Go(func() {
+		start(func() {
 			answer, err := ask()
 			a.mu.Lock()
 			defer a.mu.Unlock()

@@ -2,26 +2,20 @@ package daemon
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 )
 
-// dataSpace asks the data directory's file system how much is free. It may hang: there is one question at a time, and
-// whoever waits for it waits no longer than its context.
+// dataSpace asks the data directory's file system how much is free.
 type dataSpace struct {
 	dir   string
 	bytes *prometheus.Desc
 	free  *prometheus.Desc
 	files *prometheus.Desc
 
-	mu      sync.Mutex
-	asked   chan struct{} // closed when the question under way is answered; nil: there is none
-	answer  space
-	failure error
-	at      time.Time // of the last answer
+	answer asked[space]
 }
 
 // space is what a file system has.
@@ -44,38 +38,15 @@ const spaceAge = time.Second
 
 // look returns what the file system has. The error is the file system's, or the context's where it does not answer.
 func (d *dataSpace) look(ctx context.Context) (space, error) {
-	d.mu.Lock()
-	if d.asked == nil && time.Since(d.at) < spaceAge {
-		defer d.mu.Unlock()
-		return d.answer, d.failure
-	}
-	if d.asked == nil {
-		d.asked = make(chan struct{})
-		go d.ask(d.asked)
-	}
-	asked := d.asked
-	d.mu.Unlock()
-	select {
-	case <-asked:
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.answer, d.failure
-	case <-ctx.Done():
-		return space{}, context.Cause(ctx)
-	}
-}
-
-// ask asks, and ends with the call: on a file system that hangs for ever, with the process.
-func (d *dataSpace) ask(done chan struct{}) {
-	var st unix.Statfs_t
-	err := unix.Statfs(d.dir, &st)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.answer, d.failure, d.at, d.asked = space{}, err, time.Now(), nil
-	if err == nil {
-		d.answer = space{bytes: int64(st.Blocks) * st.Bsize, freeBytes: int64(st.Bavail) * st.Bsize, files: st.Files, freeFiles: st.Ffree}
-	}
-	close(done)
+	// Nobody waits for that goroutine: on a file system that hangs for ever, it ends with the process.
+	start := func(ask func()) { go ask() }
+	return d.answer.get(ctx, start, spaceAge, func() (space, error) {
+		var st unix.Statfs_t
+		if err := unix.Statfs(d.dir, &st); err != nil {
+			return space{}, err
+		}
+		return space{bytes: int64(st.Blocks) * st.Bsize, freeBytes: int64(st.Bavail) * st.Bsize, files: st.Files, freeFiles: st.Ffree}, nil
+	})
 }
 
 // Describe implements prometheus.Collector.

@@ -104,7 +104,7 @@ type kept struct {
 // keptBy asks a keeper, which may wait for one who looks for the directory of a quota on a disk that hangs.
 func (v *view) keptBy(ctx context.Context, k *keeper.Keeper) (kept, error) {
 	const age = 100 * time.Millisecond
-	return v.kept.get(ctx, &v.work, age, func() (kept, error) { return kept{k.State(), k.Quotas(), k.Pins(), k.TTLs()}, nil })
+	return v.kept.get(ctx, v.work.Go, age, func() (kept, error) { return kept{k.State(), k.Quotas(), k.Pins(), k.TTLs()}, nil })
 }
 
 // Status implements api.Source.
@@ -319,7 +319,7 @@ func registrationOf(r ringserver.Held) api.Registration {
 // userNames returns the names of this host's users by their numbers, as they were a while ago.
 func (v *view) userNames(ctx context.Context) map[string]string {
 	const age = time.Minute
-	names, _ := v.users.get(ctx, &v.work, age, func() (map[string]string, error) { return host.Local().UserNames(), nil })
+	names, _ := v.users.get(ctx, v.work.Go, age, func() (map[string]string, error) { return host.Local().UserNames(), nil })
 	return names
 }
 
@@ -364,7 +364,7 @@ func (v *view) Hosts(ctx context.Context) (api.Hosts, error) {
 	if v.pages == nil || v.c.Pages.Cluster == nil {
 		return api.Hosts{Self: v.me.Identity, Hosts: []api.Host{}}, nil
 	}
-	return v.hosts.get(ctx, &v.work, time.Second, func() (api.Hosts, error) {
+	return v.hosts.get(ctx, v.work.Go, time.Second, func() (api.Hosts, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), metricsTimeout)
 		defer cancel()
 		s := v.pages.server.StoreState(ctx)
@@ -399,7 +399,7 @@ func (v *view) Usage(ctx context.Context, q api.UsageQuery) (api.Usage, error) {
 		return api.Usage{Path: q.Path, Directories: []api.Directory{}, Engines: []api.Engine{}}, nil
 	}
 	for age := time.Second; ; age = 0 {
-		is, err := v.usage.get(ctx, &v.work, age, func() (heldUsage, error) {
+		is, err := v.usage.get(ctx, v.work.Go, age, func() (heldUsage, error) {
 			is, err := usageOf(k, q)
 			return heldUsage{q, is}, err
 		})

@@ -234,34 +234,21 @@ func (c *timed) wait() {
 
 // waited says that c waits for the file system again, and has the whole limit for that. Its error says that its client was told that it failed.
 func (c *timed) waited() error {
-	if c == nil {
-		return nil
-	}
-	c.late.mu.Lock()
-	defer c.late.mu.Unlock()
-	if c.answered {
-		return unix.EIO
-	}
-	c.patient, c.began = false, time.Now()
-	return nil
+	return c.going(func() { c.patient, c.began = false, time.Now() })
 }
 
 // step is called before each step of a request that has many, with what it uses. An error ends it.
 func (c *timed) step(nodes ...uint64) error {
-	if c == nil {
-		return nil
-	}
-	c.late.mu.Lock()
-	defer c.late.mu.Unlock()
-	if c.answered {
-		return unix.EIO // its client was told so
-	}
-	c.began, c.also = time.Now(), nodes
-	return nil
+	return c.going(func() { c.began, c.also = time.Now(), nodes })
 }
 
 // unanswered is called before a request that is no series of steps changes something in these nodes. Its error says that its client was told that it failed.
 func (c *timed) unanswered(nodes ...uint64) error {
+	return c.going(func() { c.also = nodes })
+}
+
+// going calls set, unless the client was told that the request failed: then that is the error.
+func (c *timed) going(set func()) error {
 	if c == nil {
 		return nil
 	}
@@ -270,7 +257,7 @@ func (c *timed) unanswered(nodes ...uint64) error {
 	if c.answered {
 		return unix.EIO
 	}
-	c.also = nodes
+	set()
 	return nil
 }
 
