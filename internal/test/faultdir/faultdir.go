@@ -37,6 +37,7 @@ type Dir struct {
 
 	open   map[uint64]syscall.Errno // file handles, and what reads, writes, syncs and closes of them fail with; 0: they do not
 	unborn bool                     // nobody is told when files were made
+	cached bool                     // see Cache
 
 	opened atomic.Int64 // files and directories that are not released yet
 }
@@ -148,6 +149,13 @@ func (d *Dir) isOpen(st fuse.Status, fh uint64) {
 	}
 }
 
+// Cache has the kernel keep what it reads and writes of files that are opened from now on, so that no call is seen for that.
+func (d *Dir) Cache() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cached = true
+}
+
 // Heal ends all faults.
 func (d *Dir) Heal() {
 	d.mu.Lock()
@@ -240,15 +248,22 @@ func (f *faulty) Create(cancel <-chan struct{}, in *fuse.CreateIn, name string, 
 		return st
 	}
 	st := f.RawFileSystem.Create(cancel, in, name, out)
-	uncached(&out.OpenOut)
+	f.dir.caching(&out.OpenOut)
 	f.dir.isOpen(st, out.Fh)
 	return f.dir.count(st)
 }
 
-// uncached has the kernel ask for each read and write.
-func uncached(out *fuse.OpenOut) {
-	out.OpenFlags = out.OpenFlags&^fuse.FOPEN_PASSTHROUGH | fuse.FOPEN_DIRECT_IO
+// caching has the kernel ask for each read and write, unless it is to keep what it has read.
+func (d *Dir) caching(out *fuse.OpenOut) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out.OpenFlags &^= fuse.FOPEN_PASSTHROUGH
 	out.BackingID = 0
+	if d.cached {
+		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+	} else {
+		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
+	}
 }
 
 func (f *faulty) Unlink(cancel <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {
@@ -270,7 +285,7 @@ func (f *faulty) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut
 		return st
 	}
 	st := f.RawFileSystem.Open(cancel, in, out)
-	uncached(out)
+	f.dir.caching(out)
 	f.dir.isOpen(st, out.Fh)
 	return f.dir.count(st)
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
 	"github.com/kv3fs/kv3fs/kvstore/internal/transfer"
@@ -41,11 +43,22 @@ func (p *pageFile) take(ctx context.Context) (*handle, error) {
 	if h := p.current(); h != nil {
 		return h, nil
 	}
+	if err := p.do(ctx, p.renew); err != nil {
+		return nil, err
+	}
+	if h := p.current(); h != nil {
+		return h, nil
+	}
+	return nil, syscall.ENOTCONN // it is gone again
+}
+
+// do runs something that opens the file, for at most the timeout.
+func (p *pageFile) do(ctx context.Context, open func() error) error {
 	outcome := make(chan error, 1)
 	var failed error
 	p.opens.Go(workerpool.Job{
 		Context: ctx,
-		Run:     func() { failed = p.renew() },
+		Run:     func() { failed = open() },
 		Done: func(err error) {
 			switch {
 			case err == nil:
@@ -58,13 +71,7 @@ func (p *pageFile) take(ctx context.Context) (*handle, error) {
 			outcome <- err
 		},
 	})
-	if err := <-outcome; err != nil {
-		return nil, err
-	}
-	if h := p.current(); h != nil {
-		return h, nil
-	}
-	return nil, syscall.ENOTCONN // it is gone again
+	return <-outcome
 }
 
 func (p *pageFile) current() *handle {
@@ -140,6 +147,20 @@ func (p *pageFile) close() error {
 		err = errors.Join(err, failed)
 	}
 	return err
+}
+
+// openUncached opens the page file to read its label from the disk.
+func openUncached(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECT, 0)
+	if errors.Is(err, unix.EINVAL) {
+		f, err = os.Open(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kvstore: page file: %w", err)
+	}
+	// Where there is no direct I/O. Dirty pages would stay, but the label was synced.
+	_ = unix.Fadvise(int(f.Fd()), 0, labelBytes, unix.FADV_DONTNEED)
+	return f, nil
 }
 
 // openAgain opens the page file that was open before, and no other.

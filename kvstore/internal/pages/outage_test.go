@@ -2,10 +2,13 @@ package pages
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 	"github.com/kv3fs/kv3fs/internal/test/faultdir"
@@ -68,5 +71,44 @@ func TestUnreadableIsForgotten(t *testing.T) {
 	}
 	if err := errors.Join(load(t, s, keysOf(0, 3)...)...); err != nil {
 		t.Error(err)
+	}
+}
+
+// The label may lie in the page cache while nothing of the disk answers: it says nothing of the disk then.
+func TestACachedLabelIsNoWitness(t *testing.T) {
+	dir := faultdir.New(t)
+	dir.Cache()
+	o := newHost(t, pageservice.Options{}).options(dir.Path, 40)
+	s := mustOpen(t, o)
+	stored(t, s, keysOf(0, 8)...)
+	f, err := os.Open(o.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.ReadAt(make([]byte, labelBytes), 0); err != nil { // also what the kernel reads ahead
+		t.Fatal(err)
+	}
+	dir.Fail(faultdir.EIO("read", "write"))
+	if err := unix.Fadvise(int(f.Fd()), labelBytes, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.ReadAt(make([]byte, labelBytes), 0); err != nil {
+		t.Fatalf("the label is not cached, and this tests nothing: %v", err)
+	}
+	for _, err := range load(t, s, keysOf(0, 8)...) {
+		if !errors.Is(err, syscall.EIO) {
+			t.Errorf("a load meanwhile: %v", err)
+		}
+	}
+	for _, err := range save(t, s, keysOf(0, 8)...) {
+		if !errors.Is(err, syscall.EIO) {
+			t.Errorf("a save meanwhile: %v", err)
+		}
+	}
+	dir.Heal()
+	there(t, mustOpen(t, o), keysOf(0, 8)...)
+	if st := s.Stats(); st.CorruptBlocks > 0 || st.QuarantinedBlocks > 0 {
+		t.Errorf("%+v", st)
 	}
 }

@@ -196,3 +196,49 @@ func TestAnOldBlockHurriesNoOther(t *testing.T) {
 		t.Errorf("an old block has until %v, a new one until %v", its, others)
 	}
 }
+
+// hangsAt is an engine whose reads at an offset hang.
+type hangsAt struct {
+	transfer.Engine
+	at    atomic.Int64
+	until chan struct{}
+}
+
+func (e *hangsAt) Do(ctx context.Context, ops []transfer.Op) {
+	for _, op := range ops {
+		if !op.Write && op.Offset == e.at.Load() {
+			<-e.until
+			ctx = context.WithoutCancel(ctx)
+		}
+		e.Engine.Do(ctx, []transfer.Op{op})
+	}
+}
+
+// A batch has blocks that could not be read, and looking at these hangs. Its other blocks are saved nevertheless.
+func TestBlocksBesideOnesThatCannotBeLookedAt(t *testing.T) {
+	t.Parallel()
+	e := &hangsAt{Engine: posix.New(posix.Options{}), until: make(chan struct{})}
+	e.at.Store(-1)
+	o := newHost(t, pageservice.Options{}).options(t.TempDir(), 40)
+	o.Engine, o.Timeout = e, 6*time.Second
+	s := mustOpen(t, o)
+	t.Cleanup(func() { close(e.until) })
+	stored(t, s, keysOf(0, 2)...)
+	pages, err := s.service.locate(t.Context(), keysOf(0, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keysOf(0, 2) {
+		s.unreadable.add(key, unread{page: pages[i], offset: s.label.at(pages[i]), bytes: layout.ShardBytes})
+	}
+	e.at.Store(s.label.at(pages[0]))
+	bad := len(shardsOf(keysOf(0, 2)...))
+	for i, err := range save(t, s, keysOf(0, 12)...) {
+		switch {
+		case i < bad && !errors.Is(err, kv.ErrTimeout):
+			t.Errorf("shard %d, of a block that cannot be looked at: %v", i, err)
+		case i >= bad && err != nil:
+			t.Errorf("shard %d: %v", i, err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kv3fs/kv3fs/kvstore/internal/kv"
@@ -46,44 +47,84 @@ func (s *Store) reserve(ctx context.Context, keys []kv.Key) map[kv.Key]*reservat
 		}
 	}
 	s.mu.Unlock()
+	var broken []kv.Key
 	for at := range chunks(wanted) {
-		some := s.answerPresent(ctx, mine, wanted[at:min(at+batchKeys, len(wanted))])
-		if len(some) == 0 {
-			continue
-		}
-		asked := time.Now()
-		grants, err := s.service.reserve(ctx, some)
-		for i, k := range some {
-			b := mine[k]
-			switch {
-			case err != nil:
-				b.err, b.left = err, ctx.Err() != nil
-			case grants[i].present:
-				b.err = errPresent
-			case grants[i].page == none:
-				b.err = fmt.Errorf("%w: every page of %s is being read or written", kv.ErrFull, s.o.File)
-			default:
-				b.page = s.newPage(grants[i].page, asked)
-			}
-			s.announce(k, b)
-		}
+		absent, bad := s.answerPresent(ctx, mine, wanted[at:min(at+batchKeys, len(wanted))])
+		s.reserveSome(ctx, mine, absent)
+		broken = append(broken, bad...)
+	}
+	for absent := range slices.Chunk(s.replaceAll(ctx, mine, broken), batchKeys) {
+		s.reserveSome(ctx, mine, absent)
 	}
 	return mine
 }
 
-// answerPresent settles the reservations of blocks that are present and can be read, and returns the other keys.
-// If the service does not answer, all keys are returned: reserve asks it again.
-func (s *Store) answerPresent(ctx context.Context, mine map[kv.Key]*reservation, keys []kv.Key) (absent []kv.Key) {
+// reserveSome makes reservations of blocks, by one request.
+func (s *Store) reserveSome(ctx context.Context, mine map[kv.Key]*reservation, keys []kv.Key) {
+	if len(keys) == 0 {
+		return
+	}
+	asked := time.Now()
+	grants, err := s.service.reserve(ctx, keys)
+	for i, k := range keys {
+		b := mine[k]
+		switch {
+		case err != nil:
+			b.err, b.left = err, ctx.Err() != nil
+		case grants[i].present:
+			b.err = errPresent
+		case grants[i].page == none:
+			b.err = fmt.Errorf("%w: every page of %s is being read or written", kv.ErrFull, s.o.File)
+		default:
+			b.page = s.newPage(grants[i].page, asked)
+		}
+		s.announce(k, b)
+	}
+}
+
+// answerPresent settles the reservations of blocks that are present and can be read, and returns the other keys: those that are absent, and
+// those that could not be read. If the service does not answer, all keys are returned as absent: reserve asks it again.
+func (s *Store) answerPresent(ctx context.Context, mine map[kv.Key]*reservation, keys []kv.Key) (absent, broken []kv.Key) {
 	there, err := s.service.exists(ctx, keys)
 	if err != nil {
-		return keys
+		return keys, nil
 	}
 	for i, k := range keys {
-		err := errPresent
-		if what, bad := s.unreadable.find(k); bad && there[i] {
-			err = s.replace(ctx, k, what)
+		switch _, bad := s.unreadable.find(k); {
+		case !there[i]:
+			absent = append(absent, k)
+		case bad:
+			broken = append(broken, k)
+		default:
+			mine[k].err = errPresent
+			s.announce(k, mine[k])
 		}
-		if !there[i] || err == nil {
+	}
+	return absent, broken
+}
+
+// replaceAll replaces blocks that could not be read. It settles the reservations of the others, and returns the keys that are absent now. The
+// batch's other blocks, for which pages are reserved by then, wait for it, so it takes at most half of the time that is left; and once nothing
+// answers, it looks at no more.
+func (s *Store) replaceAll(ctx context.Context, mine map[kv.Key]*reservation, keys []kv.Key) (absent []kv.Key) {
+	half, cancel := ctx, func() {}
+	if end, bounded := ctx.Deadline(); bounded {
+		half, cancel = until(ctx, time.Now().Add(time.Until(end)/2))
+	}
+	defer cancel()
+	var away error
+	for _, k := range keys {
+		err := away
+		if err == nil {
+			err = errPresent
+			if what, bad := s.unreadable.find(k); bad {
+				err = s.replace(half, k, what)
+			}
+		}
+		if kv.IsAway(err) {
+			away = err
+		}
+		if err == nil {
 			absent = append(absent, k)
 			continue
 		}

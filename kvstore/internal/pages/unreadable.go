@@ -2,6 +2,7 @@ package pages
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -114,7 +115,7 @@ func (s *Store) replace(ctx context.Context, key kv.Key, what unread) error {
 		case again:
 			continue
 		}
-		if err := s.readable(ctx, 0, labelBytes); err != nil {
+		if err := s.labelReadable(ctx); err != nil {
 			return fmt.Errorf("kvstore: block %s in %s cannot be read, nor can anything else of the file: %w", key, where, err)
 		}
 	}
@@ -144,22 +145,50 @@ func (s *Store) isAt(ctx context.Context, key kv.Key, page int64) (bool, error) 
 	return true, nil
 }
 
-// readable reads something of the file, and returns why it cannot.
+// readable reads something of the file, and returns why it cannot. A read that hangs outlives the context.
 func (s *Store) readable(ctx context.Context, offset, bytes int64) error {
 	file, err := s.file.take(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.file.give(file)
+	outcome := make(chan error, 1)
+	s.group.Go(func() {
+		defer s.file.give(file)
+		err := s.read(ctx, file.file, offset, bytes)
+		s.file.dropIfGone(file, err)
+		outcome <- err
+	})
+	select {
+	case err := <-outcome:
+		return err
+	case <-ctx.Done():
+		return endOf(ctx)
+	}
+}
+
+// labelReadable is readable for the label, past the page cache: there it lies since Open, whatever has become of the disk.
+func (s *Store) labelReadable(ctx context.Context) error {
+	return s.file.do(ctx, func() error {
+		f, err := openUncached(s.o.File)
+		if err != nil {
+			return err
+		}
+		file, err := s.adopt(f)
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.read(ctx, file, 0, labelBytes), file.Close())
+	})
+}
+
+func (s *Store) read(ctx context.Context, file transfer.File, offset, bytes int64) error {
 	done := make(chan error, 1)
 	buf := make([]byte, bytes)
-	s.engine.Do(ctx, []transfer.Op{{File: file.file, Offset: offset, Buf: buf, Done: func(n int, err error) {
+	s.engine.Do(ctx, []transfer.Op{{File: file, Offset: offset, Buf: buf, Done: func(n int, err error) {
 		if err == nil && n < len(buf) {
 			err = io.ErrUnexpectedEOF
 		}
 		done <- err
 	}}})
-	err = <-done
-	s.file.dropIfGone(file, err)
-	return err
+	return <-done
 }
