@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -24,6 +23,7 @@ type appender struct {
 	term     *cluster.Term
 	head     head  // that it has written or seen last
 	seen     int64 // revision of the head; 0: there is none
+	gate     int64 // revision of the gate; 0: it has to be opened
 	revision int64 // of etcd, then
 	bytes    int   // of the last batch
 
@@ -32,6 +32,8 @@ type appender struct {
 
 // errMoved: the head is not where the appender left it, although its term goes on.
 var errMoved = fmt.Errorf("%w: another appender has written to the log in this term", pageservice.ErrDemoted)
+
+var errFenceGone = fmt.Errorf("%w: its election key is gone", pageservice.ErrDemoted)
 
 // append appends a batch, whose term, index and chain it sets; more goes into the same transaction. It changes
 // a.head to change's only if it succeeds. It returns when the outcome is clear or the term is over: an error that wraps
@@ -47,21 +49,24 @@ func (a *appender) append(ctx context.Context, b batch, change func(*head), more
 		change(&next)
 	}
 	batchKey, headKey := a.keys.batch(b.index), a.keys.head()
-	txn := func(c clientv3.KV, ctx context.Context) (*clientv3.TxnResponse, error) {
-		return c.Txn(ctx).
-			If(a.term.Fence(), clientv3.Compare(clientv3.ModRevision(headKey), "=", a.seen), clientv3.Compare(clientv3.CreateRevision(batchKey), "=", 0)).
+	txn := func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		if err := a.open(ctx); err != nil {
+			return nil, err
+		}
+		return a.cluster.Client().Txn(ctx).
+			If(a.term.Fence(), clientv3.Compare(clientv3.ModRevision(headKey), "=", a.seen), clientv3.Compare(clientv3.CreateRevision(batchKey), "=", 0),
+				clientv3.Compare(clientv3.ModRevision(a.keys.gate()), "=", a.gate)).
 			Then(append([]clientv3.Op{clientv3.OpPut(batchKey, string(value)), clientv3.OpPut(headKey, encodeJSON(next))}, more...)...).
 			Else(clientv3.OpGet(batchKey), clientv3.OpGet(headKey), clientv3.OpGet(a.term.Key, clientv3.WithKeysOnly())).
 			Commit()
 	}
-	underWay := false // an attempt was not answered, and may succeed yet
 	for {
 		if err := a.ended(ctx); err != nil {
 			return err
 		}
 		sent := host.SinceBoot()
 		once, cancel := a.call(ctx)
-		answer, err := txn(a.cluster.Client(), once)
+		answer, err := txn(once)
 		cancel()
 		switch {
 		case err == nil && answer.Succeeded:
@@ -73,20 +78,17 @@ func (a *appender) append(ctx context.Context, b batch, change func(*head), more
 			if !again {
 				return err
 			}
-			underWay = false
 			continue
+		case errors.Is(err, pageservice.ErrDemoted):
+			return err
 		case answered(err):
-			done, clear := a.settle(ctx, batchKey, value, next)
-			if done {
+			switch done, clear := a.settle(ctx, batchKey, value, next); {
+			case done:
 				return nil
-			}
-			if clear && (!underWay || a.seal(ctx)) {
+			case clear:
 				return fmt.Errorf("etcd: %w", err)
 			}
-			// A full etcd takes no seal either, and to resign would leave it without a leader: one that is elected has to write, too.
-			a.report(fmt.Errorf("etcd: %w; an earlier attempt was not answered, and may succeed yet: writes wait until that is clear", err))
-		default:
-			underWay = true
+			a.report(fmt.Errorf("etcd: %w; whether the write was done nevertheless is not clear: writes wait until it is", err))
 		}
 		pause(ctx, retryPause)
 	}
@@ -118,39 +120,40 @@ func (a *appender) ended(ctx context.Context) error {
 	return nil
 }
 
-// seal puts the head once more, unchanged, so that no transaction that was sent before can succeed any more: each compares
-// the head's revision. It reports whether that is done.
-func (a *appender) seal(ctx context.Context) bool {
-	if a.seen == 0 {
-		return false // there is nothing to put again
+// open puts the gate, unless it is open. Each append compares the gate's revision, so that none that was sent before it was closed can succeed any
+// more. It is a key of its own because a full etcd grants nothing but the deletion of a key.
+func (a *appender) open(ctx context.Context) error {
+	if a.gate != 0 {
+		return nil
 	}
-	once, cancel := a.call(ctx)
-	defer cancel()
 	sent := host.SinceBoot()
-	key := a.keys.head()
-	answer, err := a.cluster.Client().Txn(once).
-		If(a.term.Fence(), clientv3.Compare(clientv3.ModRevision(key), "=", a.seen)).
-		Then(clientv3.OpPut(key, encodeJSON(a.head))).
-		Commit()
-	if err != nil || !answer.Succeeded {
-		return false
+	answer, err := a.cluster.Client().Txn(ctx).If(a.term.Fence()).Then(clientv3.OpPut(a.keys.gate(), "")).Commit()
+	switch {
+	case err != nil:
+		return err
+	case !answer.Succeeded:
+		a.term.Disproved()
+		return errFenceGone
 	}
 	a.term.Proved(sent)
-	a.seen, a.revision = answer.Header.Revision, answer.Header.Revision
-	return true
+	a.gate = answer.Header.Revision
+	return nil
 }
 
-// sealed reports whether the head is what this appender has put, whenever it did that, and takes it for that.
-func (a *appender) sealed(head *mvccpb.KeyValue) bool {
-	if a.seen == 0 || string(head.Value) != encodeJSON(a.head) {
-		return false
+// close closes the gate, and returns etcd's revision then. It needs no fence: whoever leads opens the gate again.
+func (a *appender) close(ctx context.Context) (revision int64, err error) {
+	once, cancel := a.call(ctx)
+	defer cancel()
+	answer, err := a.cluster.Client().Delete(once, a.keys.gate())
+	if err != nil {
+		return 0, err
 	}
-	a.seen = head.ModRevision
-	return true
+	a.gate = 0
+	return answer.Header.Revision, nil
 }
 
 // sort finds out what a transaction means whose comparisons failed: an earlier attempt has succeeded, the term is over, or there is
-// another appender. It may also be that seal has succeeded unheard; then the transaction is to be sent again.
+// another appender. It may also be that the gate was closed, or opened once more, unheard; then the transaction is to be sent again.
 func (a *appender) sort(answer *clientv3.TxnResponse, value []byte, next head) (again bool, err error) {
 	batches, heads, fences := answer.Responses[0].GetResponseRange().Kvs, answer.Responses[1].GetResponseRange().Kvs, answer.Responses[2].GetResponseRange().Kvs
 	fenced := len(fences) == 0 || fences[0].CreateRevision != a.term.Revision
@@ -160,16 +163,17 @@ func (a *appender) sort(answer *clientv3.TxnResponse, value []byte, next head) (
 	switch {
 	case len(batches) == 1 && bytes.Equal(batches[0].Value, value):
 		a.head, a.revision = next, answer.Header.Revision
-		a.seen = batches[0].ModRevision // the head was put by the same transaction; if it was put again, the next append finds out
+		a.seen = batches[0].ModRevision // the head was put by the same transaction
 		return false, nil
 	case fenced:
-		return false, fmt.Errorf("%w: its election key is gone", pageservice.ErrDemoted)
-	case len(heads) == 1 && heads[0].ModRevision == a.seen, len(heads) == 0 && a.seen == 0:
+		return false, errFenceGone
+	case len(heads) == 1 && heads[0].ModRevision != a.seen, len(heads) == 0 && a.seen != 0:
+		return false, errMoved
+	case len(batches) == 1:
 		return false, fmt.Errorf("%w: %w", pageservice.ErrDemoted, damaged("%s is there already, and the head does not say so", a.keys.batch(next.Index)))
-	case len(heads) == 1 && len(batches) == 0 && a.sealed(heads[0]):
-		return true, nil
 	}
-	return false, errMoved
+	a.gate = 0
+	return true, nil
 }
 
 // unmoved returns errMoved if the head is not where this appender left it. While nothing is appended, nothing else
@@ -187,7 +191,7 @@ func (a *appender) unmoved(ctx context.Context) error {
 		if err != nil {
 			return nil // whether this host may answer at all, its term knows
 		}
-		if len(answer.Kvs) == 1 && (answer.Kvs[0].ModRevision == a.seen || certain && a.sealed(answer.Kvs[0])) {
+		if len(answer.Kvs) == 1 && answer.Kvs[0].ModRevision == a.seen {
 			return nil
 		}
 	}
@@ -198,9 +202,8 @@ func (a *appender) unmoved(ctx context.Context) error {
 	return errMoved
 }
 
-// answered reports whether etcd itself has answered a request so, and not merely lost it. Then nothing of that one is under
-// way; earlier ones may be. It may have been done nevertheless: a member that runs out of space says so after the write that it
-// has just made.
+// answered reports whether etcd itself has answered a request so, and not merely lost it. The request may have been done nevertheless: a member that
+// runs out of space says so after the write that it has just made.
 func answered(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, rpctypes.ErrTooManyRequests) {
 		return false
@@ -217,10 +220,10 @@ func answered(err error) bool {
 	return false
 }
 
-// settle finds out whether a batch was appended. It asks so that no member can answer from the past, and so that a
-// full etcd answers, too. Otherwise it is not clear.
+// settle finds out whether a batch was appended, and keeps it from being appended later if it was not. It asks so that no member can answer from the
+// past, and so that a full etcd answers, too. Otherwise it is not clear.
 func (a *appender) settle(ctx context.Context, batchKey string, value []byte, next head) (done, clear bool) {
-	revision, err := a.settled(ctx)
+	revision, err := a.close(ctx)
 	if err != nil {
 		return false, false
 	}

@@ -14,12 +14,14 @@ import (
 //
 //	log/INDEX   a batch; 20 digits, so that their order is the log's
 //	head        which batch is the newest
+//	gate        what an append compares, too, so that one that was sent can be kept from succeeding
 //	snapshots   the newest snapshots that were verified
 //	promises    what clients that were told something may rely on, and how many ranks keys need
 //	proposed/HOST  a snapshot that a follower has taken, until the leader has looked at it
 type keys struct{ prefix string }
 
 func (k keys) head() string                { return k.prefix + "/head" }
+func (k keys) gate() string                { return k.prefix + "/gate" }
 func (k keys) log() string                 { return k.prefix + "/log/" }
 func (k keys) batch(index uint64) string   { return fmt.Sprintf("%s%020d", k.log(), index) }
 func (k keys) snapshots() string           { return k.prefix + "/snapshots" }

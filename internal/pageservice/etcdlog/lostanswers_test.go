@@ -13,14 +13,15 @@ import (
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
 
-// network is what a host's transactions go through. It does with those that put a key what it is told, one after the other;
-// all others, and those afterwards, go to etcd.
+// network is what a host's transactions go through. It does with those that put a key, and with what deletes the gate, what it is told, one after the
+// other; all others, and those afterwards, go to etcd.
 type network struct {
 	clientv3.KV
 
 	mu    sync.Mutex
 	key   string
 	fates []fate
+	close []fate                                  // of the gate's deletion
 	late  []func() (*clientv3.TxnResponse, error) // those that are still under way
 }
 
@@ -47,6 +48,30 @@ func (n *network) next(key string, fates ...fate) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.key, n.fates = key, fates
+}
+
+// closes says what happens to the next deletions of the gate.
+func (n *network) closes(fates ...fate) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.close = fates
+}
+
+func (n *network) Delete(ctx context.Context, key string, options ...clientv3.OpOption) (*clientv3.DeleteResponse, error) {
+	n.mu.Lock()
+	if len(n.close) == 0 || !strings.HasSuffix(key, "/gate") {
+		n.mu.Unlock()
+		return n.KV.Delete(ctx, key, options...)
+	}
+	what := n.close[0]
+	n.close = n.close[1:]
+	n.mu.Unlock()
+	if what == unheard {
+		if _, err := n.KV.Delete(ctx, key, options...); err != nil {
+			return nil, err
+		}
+	}
+	return nil, context.DeadlineExceeded
 }
 
 func (n *network) Txn(ctx context.Context) clientv3.Txn {
@@ -141,51 +166,50 @@ func testLateAttempt(s *site) {
 	b.applies("1", "3")
 }
 
-// Where even the seal has to be sent again, an outcome is told only when there is one.
-func testLateSeal(s *site) {
+// Where even the gate's closing and opening has to be sent again, an outcome is told only when there is one.
+func testLateGate(s *site) {
 	s.ttl = longLease
 	a, n := s.through("a")
 	b := s.follow("b")
 	a.mustWrite("1")
-	n.next(s.prefix, stuck, full, stuck, full, unheard) // append, append, seal, append, seal
+	n.next(a.keys.log(), stuck, full)
+	n.closes(unheard)
 	if err := a.write("2"); err != nil {
 		s.Fatal(err) // it was sent again when nothing stood against it
 	}
 	if n.arrive(s) != 0 {
 		s.Error("something was done twice")
 	}
-	a.mustWrite("3")
-	n.next(s.prefix, stuck, full, stuck) // append, append, seal
-	wait := a.begin("4")
-	await(s, "the seal is under way", func() bool {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return len(n.fates) == 0
-	})
-	if err := waitFor(wait); err != nil {
+	n.next(s.prefix, full, unheard, stuck) // append, and the next one's gate twice
+	if err := a.write("lost"); err == nil || errors.Is(err, pageservice.ErrDemoted) {
 		s.Fatal(err)
 	}
-	n.arrive(s)
-	a.mustWrite("5")
-	b.applies("1", "2", "3", "4", "5")
+	a.mustWrite("3")
+	if n.arrive(s) != 1 {
+		s.Fatal("want the gate opened under the leader's hands")
+	}
+	a.mustWrite("4")
+	b.applies("1", "2", "3", "4")
+	if !a.Valid() || a.State().Role != Leading {
+		s.Errorf("%+v", a.State())
+	}
 }
 
-// A full etcd refuses what would make an outcome clear as well. Then writes wait for room, and the log says so.
-func testSealRefused(s *site) {
+// Where nothing can make an outcome clear, writes wait until something does, and the log says so.
+func testNeverClear(s *site) {
 	s.ttl = longLease
 	said := &said{}
 	s.o.Logger = slog.New(slog.NewTextHandler(said, nil))
 	a, n := s.through("a")
-	fates := []fate{stuck}
-	for range 1000 {
-		fates = append(fates, full)
-	}
-	n.next(s.prefix, fates...)
+	n.next(a.keys.log(), stuck, full)
+	n.closes(stuck)
 	wait := a.begin("1")
-	await(s, "it is logged", func() bool { return said.has("writes wait until that is clear") })
-	n.next(s.prefix)
+	await(s, "it is logged", func() bool { return said.has("writes wait until it is") })
 	if err := waitFor(wait); err != nil {
 		s.Fatal(err)
+	}
+	if n.arrive(s) != 0 {
+		s.Error("it was done twice")
 	}
 	s.follow("b").applies("1")
 }

@@ -29,8 +29,8 @@ func TestOutcomes(t *testing.T) {
 		"a request that arrives after its term is refused": testLateRequest,
 		"a leader that is cut off is demoted and closes":   testCutOff,
 		"what is called clear cannot succeed any more":     testLateAttempt,
-		"a seal that is not answered is no other appender": testLateSeal,
-		"a write that nobody can call done is logged":      testSealRefused,
+		"a gate that moves unheard is no other appender":   testLateGate,
+		"what is not clear is logged":                      testNeverClear,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -195,7 +195,7 @@ func testLateRequest(s *site) {
 	a.mustWrite("1")
 	a.die()
 	b.leads()
-	late := &appender{Log: a.Log, term: led.term, head: led.head, seen: led.seen}
+	late := &appender{Log: a.Log, term: led.term, head: led.head, seen: led.seen, gate: led.gate}
 	err := late.append(s.Context(), batch{kind: records, last: true, body: appendFrame(nil, []byte("late"))}, nil)
 	if !errors.Is(err, pageservice.ErrDemoted) {
 		s.Fatal(err)
