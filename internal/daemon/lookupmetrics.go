@@ -18,7 +18,7 @@ func newLookupMetrics(looked *lookups.Counter) *lookupMetrics {
 	labels := []string{"engine", "model"}
 	return &lookupMetrics{
 		looked: looked,
-		hits:   prometheus.NewDesc("kv3fs_lookup_hits_total", "Blocks that engines with a file per block have found and read, by engine and model as the files' names tell. The engine \"other\" is for all pairs after the first 32.", labels, nil),
+		hits:   prometheus.NewDesc("kv3fs_lookup_hits_total", "Blocks that engines with a file per block have found and read, by engine and model as the files' names tell. 32 pairs are counted apart, see kv3fs_ring_request_seconds; the engine \"other\" is for the rest.", labels, nil),
 		misses: prometheus.NewDesc("kv3fs_lookup_misses_total", "Blocks that such engines have looked up and that were not there. What they compute themselves, or never ask for, does not count.", labels, nil),
 	}
 }

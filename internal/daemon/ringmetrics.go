@@ -23,8 +23,8 @@ type ringMetrics struct {
 
 func newRingMetrics(rings *ringserver.Server) *ringMetrics {
 	const (
-		byDirectory = " The directory is the first two of the file's path on the mount; \"other\" is for requests without a file, and for all directories after the first 32."
-		byClient    = " The process is the name of the client's command when it first registered, \"\" where the daemon cannot see it; \"other\" with no uid is for all after the first 16."
+		byDirectory = " The directory is the first two of the file's path on the mount; \"other\" is for requests without a file, and for what has no place among the 32 directories counted apart. A user with many loses a place to a user with fewer, and what was not used for an hour makes room; its counts go to \"other\"."
+		byClient    = " The process is the name of the client's command when it first registered, \"\" where the daemon cannot see it; \"other\" with no uid is for what has no place among the 16 counted apart, which are given away as directories' are."
 	)
 	directory, client := []string{"directory", "direction"}, []string{"process", "uid", "direction"}
 	desc := func(name, help string, labels ...string) *prometheus.Desc {

@@ -56,6 +56,27 @@ func (h *Histogram) Add(bucket int, n int64, sum time.Duration) {
 	h.sum.Add(int64(sum))
 }
 
+// Merge adds what another histogram with the same bounds has counted.
+func (h *Histogram) Merge(from *Histogram) {
+	for i := range h.within {
+		h.within[i].Add(from.within[i].Load())
+	}
+	h.sum.Add(from.sum.Load())
+	for i := range min(len(h.latest), len(from.latest)) {
+		if e := from.latest[i].Load(); e != nil {
+			h.latest[i].Store(e)
+		}
+	}
+}
+
+// Total returns how many durations there are.
+func (h *Histogram) Total() (n int64) {
+	for i := range h.within {
+		n += h.within[i].Load()
+	}
+	return n
+}
+
 // Show keeps an example that was counted.
 func (h *Histogram) Show(e Example) { h.latest[Bucket(h.bounds, e.Took)].Store(&e) }
 

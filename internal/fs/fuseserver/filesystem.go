@@ -156,7 +156,7 @@ func (fs *fileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, o
 	if r := fs.revocation.Load(); r != nil && r.answer(name, out) {
 		return fuse.OK
 	}
-	e, err := fs.tree.Lookup(h.NodeId, name, fs.settings.AttrTimeout(h.Uid))
+	e, err := fs.tree.Lookup(h.NodeId, name, h.Uid, fs.settings.AttrTimeout(h.Uid))
 	if errors.Is(err, unix.ENOENT) {
 		if keep := fs.settings.NegativeTimeout(h.Uid); keep > 0 {
 			out.SetEntryTimeout(keep) // node 0: no such entry, which the kernel may cache

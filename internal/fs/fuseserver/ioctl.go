@@ -238,12 +238,12 @@ func (fs *fileSystem) ioctlMove(proceed tree.Proceed, in *fuse.IoctlIn, arg []by
 // replaced, and a directory that enters the trash is the caller's, with all of its owner's
 // rights.
 func (fs *fileSystem) trashable(in *fuse.IoctlIn, a wire.Move, to uint64) fuse.Status {
-	src, err := fs.tree.Lookup(in.NodeId, a.SrcName, 0)
+	src, err := fs.tree.Lookup(in.NodeId, a.SrcName, in.Uid, 0)
 	if err != nil {
 		return fs.statusOf(err)
 	}
 	defer fs.Forget(src.ID, 1)
-	if dst, err := fs.tree.Lookup(to, a.DstName, 0); err == nil {
+	if dst, err := fs.tree.Lookup(to, a.DstName, in.Uid, 0); err == nil {
 		defer fs.Forget(dst.ID, 1)
 		if dst.Attr.Mode&unix.S_IFMT == unix.S_IFREG {
 			return fuse.Status(unix.EEXIST)

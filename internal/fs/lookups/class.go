@@ -15,31 +15,42 @@ type Class struct {
 	parts   bool // its owner reads each part of a block through a descriptor of its own
 }
 
-// ClassOf returns what the reading of the file at a path counts as; nil: nothing.
-func (c *Counter) ClassOf(path string) *Class {
+// ClassOf returns what a user's reading of the file at a path counts as; nil: nothing.
+func (c *Counter) ClassOf(path string, uid uint32) *Class {
 	if c == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.classify(path)
+	f := c.classify(path, uid)
 	if !isBlock(f) || f.Part != classify.Data {
 		return nil
 	}
-	return &Class{c, c.rowOf(f.Owner, f.Model), maphash.String(c.seed, f.Entry), f.Owner == classify.Posix}
+	return &Class{c, c.rowOf(f.Owner, f.Model, uid), maphash.String(c.seed, f.Entry), f.Owner == classify.Posix}
+}
+
+// Gone reports whether the file counts elsewhere by now: ask for its class again.
+func (k *Class) Gone() bool { return k != nil && k.row.Gone() }
+
+func (k *Class) hit() {
+	r := k.row
+	if r.Gone() {
+		r = k.counter.rows.Other()
+	}
+	r.hits.Add(1)
 }
 
 // FromStart says that the first bytes were read by a ring.
 func (k *Class) FromStart() {
 	if k != nil {
-		k.row.hits.Add(1)
+		k.hit()
 	}
 }
 
 // Opened says that the file was read through a descriptor, nobody knows where.
 func (k *Class) Opened() {
 	if k != nil && !(k.parts && k.counter.goesOn(k.entry)) {
-		k.row.hits.Add(1)
+		k.hit()
 	}
 }
 

@@ -2,48 +2,75 @@ package lookups
 
 import (
 	"strings"
+	"sync/atomic"
 
+	"github.com/kv3fs/kv3fs/internal/fs/rows"
 	"github.com/kv3fs/kv3fs/internal/layout/classify"
 )
 
-// mostRoots bounds the directories that are remembered.
+// mostRoots bounds the directories that are remembered: users make them, see rows.
 const mostRoots = 256
 
 // roots are directories below which engines have files. Engines that spread blocks over directories by the first digits of a
 // key meet a directory that is not there before they get to the name of the file.
 type roots struct {
-	of    map[string]root
-	marks map[string]classify.Marks // of directories
+	of    *rows.Table[string, *root]
+	marks *rows.Table[string, *marked]
 }
 
-// root is whose files are in a directory: the last ones that were seen.
+// uses counts how often a directory was asked about.
+type uses struct {
+	rows.Held
+	times atomic.Int64
+}
+
+// Total implements rows.Row.
+func (u *uses) Total() int64 { return u.times.Load() }
+
+// root is whose files are in a directory: the last ones that were seen. Guarded by Counter.mu.
 type root struct {
+	uses
 	owner classify.Owner
 	model string
 }
 
-func newRoots() roots { return roots{of: map[string]root{}, marks: map[string]classify.Marks{}} }
+// Add implements rows.Row: what is known of a directory does not count for others.
+func (*root) Add(*root) {}
 
-// note takes in whose a file is.
-func (r *roots) note(f classify.File) {
-	if _, known := r.of[f.Root]; known || len(r.of) < mostRoots {
-		r.of[f.Root] = root{f.Owner, f.Model}
-	}
+// marked is what is in a directory. Guarded by Counter.mu.
+type marked struct {
+	uses
+	marks classify.Marks
+}
+
+// Add implements rows.Row.
+func (*marked) Add(*marked) {}
+
+func newRoots() roots {
+	return roots{rows.New[string](mostRoots, func() *root { return new(root) }), rows.New[string](mostRoots, func() *marked { return new(marked) })}
+}
+
+// note takes in whose a file is, which a user has named.
+func (r *roots) note(f classify.File, uid uint32) {
+	in := r.of.Of(uid, f.Root)
+	in.owner, in.model = f.Owner, f.Model
+	in.times.Add(1)
 }
 
 // spreadBelow returns the root below which a path is that of a directory by which blocks are spread.
-func (r *roots) spreadBelow(path string) (root, bool) {
+func (r *roots) spreadBelow(path string) (*root, bool) {
 	for range 2 {
 		dir, name := cut(path)
 		if !spreads(name) {
-			return root{}, false
+			return nil, false
 		}
-		if in, ok := r.of[dir]; ok {
+		if in, ok := r.of.Known(dir); ok {
+			in.times.Add(1)
 			return in, true
 		}
 		path = dir
 	}
-	return root{}, false
+	return nil, false
 }
 
 // spreads reports whether a directory's name is the first digits of a key or a hash.
@@ -66,30 +93,40 @@ func isMark(path string) bool {
 	return strings.HasPrefix(name, ".") && classify.MarkOf(name) != 0
 }
 
-// noteMark takes in what a name says about its directory. The caller holds mu.
-func (c *Counter) noteMark(path string) {
+// marksOf returns what is known to be in a directory.
+func (r *roots) marksOf(dir string) classify.Marks {
+	in, ok := r.marks.Known(dir)
+	if !ok {
+		return 0
+	}
+	in.times.Add(1)
+	return in.marks
+}
+
+// noteMark takes in what a name says about its directory, and the user whose it is. The caller holds mu.
+func (c *Counter) noteMark(path string, uid uint32) {
 	if !isMark(path) {
 		return
 	}
 	dir, name := cut(path)
-	_, known := c.roots.marks[dir]
-	if !known && len(c.roots.marks) >= mostRoots {
+	in, mark := c.roots.marks.Of(uid, dir), classify.MarkOf(name)
+	if in == c.roots.marks.Other() {
 		return
 	}
-	mark := classify.MarkOf(name)
-	c.roots.marks[dir] |= mark
+	in.times.Add(1)
+	in.marks |= mark
 	if mark == classify.DotTemp {
-		c.roots.note(classify.File{Owner: classify.Ds3fs, Root: dir})
+		c.roots.note(classify.File{Owner: classify.Ds3fs, Root: dir}, uid)
 	}
 }
 
-// classify says what the file at a path is, with what is known of the directories around it. The caller holds mu.
-func (c *Counter) classify(path string) classify.File {
+// classify says what the file at a path is, which a user has named, with what is known of the directories around it. The caller holds mu.
+func (c *Counter) classify(path string, uid uint32) classify.File {
 	here, _ := cut(path)
 	above, _ := cut(here)
-	f := classify.Classify(path, classify.Context{Here: c.roots.marks[here], Above: c.roots.marks[above]})
+	f := classify.Classify(path, classify.Context{Here: c.roots.marksOf(here), Above: c.roots.marksOf(above)})
 	if isBlock(f) {
-		c.roots.note(f)
+		c.roots.note(f, uid)
 	}
 	return f
 }

@@ -4,17 +4,17 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 
+	"github.com/kv3fs/kv3fs/internal/fs/rows"
 	"github.com/kv3fs/kv3fs/internal/histogram"
 )
 
-// ClientTraffic is what the rings of one user's processes with the same name have moved since the server was made.
+// ClientTraffic is what the rings of one user's processes with the same name have moved since they have a row of their own.
 type ClientTraffic struct {
 	Process string // as Process.Name
 	UID     uint32
-	Other   bool // all after the first mostClients, whatever they are
+	Other   bool // all that have no row of their own, see mostClients
 
 	Reads, Writes ClientMoved
 }
@@ -61,7 +61,7 @@ func batchClass(requests int) int {
 	return i
 }
 
-// mostClients bounds the clients that are counted apart: users make them.
+// mostClients bounds the clients that are counted apart: users make them, see rows.
 const mostClients = 16
 
 // clientDirection counts one direction of a client.
@@ -96,11 +96,41 @@ func (d *clientDirection) read() ClientMoved {
 	return all
 }
 
+// add adds what another one has counted.
+func (d *clientDirection) add(from *clientDirection) {
+	for i := range d.sizes {
+		d.sizes[i].bytes.Add(from.sizes[i].bytes.Load())
+		d.sizes[i].took.Merge(from.sizes[i].took)
+	}
+	d.queued.Merge(from.queued)
+	for i := range d.batches {
+		d.batches[i].Add(from.batches[i].Load())
+	}
+	d.batched.Add(from.batched.Load())
+}
+
 // clientTraffic counts what a client moves.
-type clientTraffic struct{ reads, writes *clientDirection }
+type clientTraffic struct {
+	rows.Held
+	reads, writes *clientDirection
+}
+
+type clientKey struct {
+	name string
+	uid  uint32
+}
 
 func newClientTraffic() *clientTraffic {
-	return &clientTraffic{newClientDirection(), newClientDirection()}
+	return &clientTraffic{reads: newClientDirection(), writes: newClientDirection()}
+}
+
+// Total implements rows.Row.
+func (c *clientTraffic) Total() int64 { return c.reads.batched.Load() + c.writes.batched.Load() }
+
+// Add implements rows.Row.
+func (c *clientTraffic) Add(from *clientTraffic) {
+	c.reads.add(from.reads)
+	c.writes.add(from.writes)
 }
 
 func (c *clientTraffic) of(write bool) *clientDirection {
@@ -110,50 +140,26 @@ func (c *clientTraffic) of(write bool) *clientDirection {
 	return c.reads
 }
 
-// clientTable counts by client. Clients are never removed, so that the counts only grow.
-type clientTable struct {
-	mu    sync.Mutex
-	known map[clientKey]*clientTraffic
-	other *clientTraffic
-}
+// countAs says which client the ring is of, before it is served.
+func (r *ring) countAs(k clientKey) { r.clientKey, r.client = k, r.server.clients.Of(k.uid, k) }
 
-type clientKey struct {
-	name string
-	uid  uint32
-}
-
-func newClientTable() *clientTable {
-	return &clientTable{known: map[clientKey]*clientTraffic{}, other: newClientTraffic()}
-}
-
-// of returns where the rings of a user's processes of that name count.
-func (t *clientTable) of(name string, uid uint32) *clientTraffic {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	k := clientKey{name, uid}
-	c := t.known[k]
-	switch {
-	case c != nil:
-	case len(t.known) >= mostClients:
-		c = t.other
-	default:
-		c = newClientTraffic()
-		t.known[k] = c
+// clientRow returns where the ring's requests count by client. The caller holds mu.
+func (r *ring) clientRow() *clientDirection {
+	if r.client.Gone() {
+		r.client = r.server.clients.Of(r.clientKey.uid, r.clientKey)
 	}
-	return c
+	return r.client.of(r.write)
 }
 
 // ClientTraffic returns what rings have moved, by client in order of their names, others last. It may be called at any time.
 func (s *Server) ClientTraffic() []ClientTraffic {
-	t := s.clients
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	named, others := s.clients.All()
 	var all []ClientTraffic
-	for k, c := range t.known {
+	for k, c := range named {
 		all = append(all, ClientTraffic{Process: k.name, UID: k.uid, Reads: c.reads.read(), Writes: c.writes.read()})
 	}
 	slices.SortFunc(all, func(a, b ClientTraffic) int {
 		return cmp.Or(strings.Compare(a.Process, b.Process), cmp.Compare(a.UID, b.UID))
 	})
-	return append(all, ClientTraffic{Other: true, Reads: t.other.reads.read(), Writes: t.other.writes.read()})
+	return append(all, ClientTraffic{Other: true, Reads: others.reads.read(), Writes: others.writes.read()})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/fs/rows"
 	"github.com/kv3fs/kv3fs/internal/histogram"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
@@ -127,7 +128,10 @@ func TestQueuedSinceItWasSeen(t *testing.T) {
 func TestClientsAreBounded(t *testing.T) {
 	s, _ := serve(t, Options{})
 	for i := range 3 * mostClients {
-		s.clients.of(fmt.Sprint(i), uint32(i)).reads.batched.Add(1)
+		s.clients.Of(1, clientKey{fmt.Sprint(i), 1}).reads.batched.Add(1)
+	}
+	if c := s.clients.Of(2, clientKey{"vllm", 2}); c == s.clients.Other() {
+		t.Error("names of one user's processes leave no row to another user")
 	}
 	all := s.ClientTraffic()
 	var n int64
@@ -180,9 +184,28 @@ func TestCommandOf(t *testing.T) {
 	}
 }
 
+// A ring whose client's row was given away does not count in that row any more.
+func TestRingOfClientWithoutRow(t *testing.T) {
+	r := &ring{server: &Server{clients: rows.New[clientKey](mostClients, newClientTraffic)}}
+	clients := r.server.clients
+	r.countAs(clientKey{"a", 1})
+	had := r.client
+	for i := range mostClients - 1 {
+		clients.Of(1, clientKey{fmt.Sprint(i), 1}).reads.batched.Add(1)
+	}
+	clients.Of(2, clientKey{"b", 2})
+	if !had.Gone() {
+		t.Fatal("the row that was not used is not given away")
+	}
+	r.clientRow().batched.Add(1)
+	if had.reads.batched.Load() != 0 || clients.Other().reads.batched.Load() != 1 {
+		t.Error("it counts where nobody looks")
+	}
+}
+
 // Slow requests leave an example.
 func TestExamples(t *testing.T) {
-	r := &ring{server: &Server{clock: newClock(time.Hour), traffic: newTrafficTable()}, client: newClientTraffic(), process: &processTraffic{pid: 7}}
+	r := &ring{server: &Server{clock: newClock(time.Hour), traffic: rows.New[string](mostDirectories, newDirectoryTraffic)}, client: newClientTraffic(), process: &processTraffic{pid: 7}}
 	r.postedAt = int64(time.Minute)
 	q := &request{admitted: int64(time.Minute - 30*time.Millisecond), args: wire.Args{FileIno: 99, Len: 1}}
 	r.note(q, 1)

@@ -110,7 +110,7 @@ func (b *borrowed) borrow(s *Server, r *ring, ino uint64) error {
 	b.ino, b.read = ino, false
 	var f File
 	if f, b.err = s.files.Acquire(ino, r.cred, r.write); b.err == nil {
-		b.file, b.counted = f, s.traffic.in(f.Directory())
+		b.file, b.counted = f, s.traffic.Of(r.cred.UID, f.Directory())
 	}
 	return b.err
 }
@@ -185,7 +185,7 @@ func (s *Server) executeOne(w *worker, r *ring, q *request, b *borrowed) {
 		b.file.HasRead()
 	}
 	if !r.write && n > 0 && before == 0 && q.args.FileOff == 0 {
-		b.file.ReadFromStart()
+		b.file.ReadFromStart(r.cred.UID)
 	}
 	moved := before + n
 	switch {

@@ -42,7 +42,7 @@ func (s dirFile) Written()              {}
 func (s dirFile) Release()              {}
 func (s dirFile) Directory() string     { return s.dir }
 func (s dirFile) HasRead()              {}
-func (s dirFile) ReadFromStart()        {}
+func (s dirFile) ReadFromStart(uint32)  {}
 func (s dirFile) Opened() uint64        { return 0 }
 
 func (s dirFile) Renew(uint64, error) bool { return false }

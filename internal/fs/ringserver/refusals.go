@@ -67,11 +67,11 @@ func (s *Server) Refusals() (all []Refusal) {
 func (s *Server) countFor(e *entry) {
 	if e.owner == nil {
 		e.ring.process = &processTraffic{}
-		e.ring.client = s.clients.of("", e.UID)
+		e.ring.countAs(clientKey{"", e.UID})
 		return
 	}
 	e.ring.process = &e.owner.traffic
-	e.ring.client = s.clients.of(e.owner.name, e.UID)
+	e.ring.countAs(clientKey{e.owner.name, e.UID})
 }
 
 // Load is what a server has to do at the moment.

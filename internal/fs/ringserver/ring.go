@@ -49,8 +49,9 @@ type ring struct {
 	// each of them gets a worker of its own.
 	slow atomic.Bool
 	// client and process are where its requests count.
-	client  *clientTraffic
-	process *processTraffic
+	clientKey clientKey
+	client    *clientTraffic // replaced under mu once it is gone
+	process   *processTraffic
 
 	// Guarded by poller.mu.
 	user   *user

@@ -35,6 +35,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
+	"github.com/kv3fs/kv3fs/internal/fs/rows"
 	"github.com/kv3fs/kv3fs/internal/histogram"
 	"github.com/kv3fs/kv3fs/internal/logpace"
 	"github.com/kv3fs/kv3fs/internal/wire"
@@ -57,8 +58,8 @@ type File interface {
 	Settle(reserved int64)
 	// HasRead says that a ring has read bytes of the file.
 	HasRead()
-	// ReadFromStart says that a request has read the file's first bytes.
-	ReadFromStart()
+	// ReadFromStart says that a request of a user has read the file's first bytes.
+	ReadFromStart(uid uint32)
 	// Renew opens the file again if err, of a use of its descriptors, says that the file system has broken them. It reports
 	// whether another try is worth it. opened is what Opened returned before that use.
 	Renew(opened uint64, err error) bool
@@ -128,8 +129,8 @@ type Server struct {
 	mappedBytes *quota.Quota
 	submit      *submitSems
 	pollers     [3]*poller // high, normal, low
-	traffic     trafficTable
-	clients     *clientTable
+	traffic     *rows.Table[string, *directoryTraffic]
+	clients     *rows.Table[clientKey, *clientTraffic]
 	refusals    refusals
 	slowIO      atomic.Int64            // see SetSlowIO
 	expired     [2]atomic.Int64         // requests that met their deadline: reads, writes
@@ -158,7 +159,7 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes), traffic: newTrafficTable(), clients: newClientTable(), device: newDeviceTimes()}
+	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes), traffic: rows.New[string](mostDirectories, newDirectoryTraffic), clients: rows.New[clientKey](mostClients, newClientTraffic), device: newDeviceTimes()}
 	s.SetSlowIO(o.SlowIO)
 	s.leftovers = newLeftovers(o.Logger)
 	var err error

@@ -49,11 +49,12 @@ func (r *ring) note(q *request, result int64) {
 
 // count adds what was noted to what others can see. The caller holds mu.
 func (r *ring) count() {
+	client := r.clientRow()
 	for _, t := range r.tallies {
 		d := t.dir.of(r.write)
 		d.took.Add(t.bucket, t.requests, t.took)
 		d.bytes.Add(t.bytes)
-		c := &r.client.of(r.write).sizes[t.size]
+		c := &client.sizes[t.size]
 		c.took.Add(t.bucket, t.requests, t.took)
 		c.bytes.Add(t.bytes)
 		p := r.process.of(r.write)
@@ -66,7 +67,7 @@ func (r *ring) count() {
 
 // noteTaken counts a batch that a worker takes, and how long its requests have waited: those that were not taken before. The caller holds mu.
 func (r *ring) noteTaken(batch []*request, now int64) {
-	c := r.client.of(r.write)
+	c := r.clientRow()
 	bucket, waiting, sum, first := 0, int64(0), time.Duration(0), 0
 	for _, q := range batch {
 		if q.begun { // and goes on

@@ -1,22 +1,21 @@
 package ringserver
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/fs/rows"
 	"github.com/kv3fs/kv3fs/internal/histogram"
 )
 
-// Traffic is what rings have moved to and from files of a directory since the server was made.
+// Traffic is what rings have moved to and from files of a directory since it has a row of its own.
 type Traffic struct {
 	// Directory is the first directories of the files' paths, see File; "" is for requests
-	// without a file, and for all directories after the first mostDirectories.
+	// without a file, and for all directories that have no row of their own, see mostDirectories.
 	Directory     string
 	Reads, Writes Moved
 }
@@ -81,10 +80,36 @@ func (t *traffic) read() Moved {
 	return all
 }
 
-// directoryTraffic counts what moves to and from files of a directory.
-type directoryTraffic struct{ reads, writes traffic }
+// add adds what another one has counted.
+func (t *traffic) add(from *traffic) {
+	t.bytes.Add(from.bytes.Load())
+	t.took.Merge(from.took)
+	for i := range t.failed {
+		t.failed[i].Add(from.failed[i].Load())
+	}
+}
 
-func newDirectoryTraffic() *directoryTraffic { return &directoryTraffic{newTraffic(), newTraffic()} }
+// mostDirectories bounds the directories that are counted apart: users make them, see rows.
+const mostDirectories = 32
+
+// directoryTraffic counts what moves to and from files of a directory.
+type directoryTraffic struct {
+	rows.Held
+	reads, writes traffic
+}
+
+func newDirectoryTraffic() *directoryTraffic {
+	return &directoryTraffic{reads: newTraffic(), writes: newTraffic()}
+}
+
+// Total implements rows.Row.
+func (d *directoryTraffic) Total() int64 { return d.reads.took.Total() + d.writes.took.Total() }
+
+// Add implements rows.Row.
+func (d *directoryTraffic) Add(from *directoryTraffic) {
+	d.reads.add(&from.reads)
+	d.writes.add(&from.writes)
+}
 
 func (d *directoryTraffic) of(write bool) *traffic {
 	if write {
@@ -93,68 +118,22 @@ func (d *directoryTraffic) of(write bool) *traffic {
 	return &d.reads
 }
 
-// mostDirectories bounds the directories that are counted apart: users make them.
-const mostDirectories = 32
-
-// trafficTable counts by directory. Directories are never removed, so that the counts only
-// grow.
-type trafficTable struct {
-	known atomic.Pointer[map[string]*directoryTraffic] // replaced as a whole
-	other *directoryTraffic
-	mu    sync.Mutex // held while known is replaced
-}
-
-func newTrafficTable() trafficTable { return trafficTable{other: newDirectoryTraffic()} }
-
-// in returns where a directory's requests count.
-func (t *trafficTable) in(directory string) *directoryTraffic {
-	if known := t.known.Load(); known != nil {
-		if d, ok := (*known)[directory]; ok {
-			return d
-		}
-		if len(*known) >= mostDirectories {
-			return t.other
-		}
-	}
-	return t.add(directory)
-}
-
-func (t *trafficTable) add(directory string) *directoryTraffic {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	next := map[string]*directoryTraffic{}
-	if known := t.known.Load(); known != nil {
-		if d, ok := (*known)[directory]; ok {
-			return d
-		}
-		if len(*known) >= mostDirectories {
-			return t.other
-		}
-		maps.Copy(next, *known)
-	}
-	d := newDirectoryTraffic()
-	next[directory] = d
-	t.known.Store(&next)
-	return d
-}
-
 // trafficOf returns where a request counts.
 func (s *Server) trafficOf(q *request) *directoryTraffic {
 	if d := q.countedIn.Load(); d != nil {
 		return d
 	}
-	return s.traffic.other
+	return s.traffic.Other()
 }
 
 // Traffic returns what rings have moved, by directory in order of their names, others last. It
 // may be called at any time.
 func (s *Server) Traffic() []Traffic {
 	var all []Traffic
-	if known := s.traffic.known.Load(); known != nil {
-		for directory, d := range *known {
-			all = append(all, Traffic{directory, d.reads.read(), d.writes.read()})
-		}
+	named, others := s.traffic.All()
+	for directory, d := range named {
+		all = append(all, Traffic{directory, d.reads.read(), d.writes.read()})
 	}
 	slices.SortFunc(all, func(a, b Traffic) int { return strings.Compare(a.Directory, b.Directory) })
-	return append(all, Traffic{"", s.traffic.other.reads.read(), s.traffic.other.writes.read()})
+	return append(all, Traffic{"", others.reads.read(), others.writes.read()})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/fs/rows"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -88,29 +89,30 @@ func TestTrafficByDirectory(t *testing.T) {
 
 // However many directories there are, a bounded number is counted apart, and nothing is lost.
 func TestTrafficDirectoriesAreBounded(t *testing.T) {
-	table := newTrafficTable()
+	s := Server{traffic: rows.New[string](mostDirectories, newDirectoryTraffic)}
 	var group sync.WaitGroup
 	const directories, requestsEach = 3 * mostDirectories, 10
 	for i := range directories {
 		group.Go(func() {
 			for range requestsEach {
-				table.in(fmt.Sprint("/", i)).of(i%2 == 0).bytes.Add(1)
+				s.traffic.Of(1, fmt.Sprint("/", i)).of(i%2 == 0).bytes.Add(1)
 			}
 		})
 	}
 	group.Wait()
-	s := Server{traffic: newTrafficTable()}
-	s.traffic.known.Store(table.known.Load())
 	all := s.Traffic()
 	if len(all) != mostDirectories+1 {
 		t.Fatalf("%d directories", len(all))
 	}
-	n := table.other.reads.bytes.Load() + table.other.writes.bytes.Load()
+	var n int64
 	for _, d := range all {
 		n += d.Reads.Bytes + d.Writes.Bytes
 	}
 	if n != directories*requestsEach {
 		t.Errorf("%d requests are counted of %d", n, directories*requestsEach)
+	}
+	if d := s.traffic.Of(2, "/another"); d == s.traffic.Other() {
+		t.Error("one user's directories leave no row to another user")
 	}
 }
 

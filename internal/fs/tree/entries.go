@@ -11,9 +11,9 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 )
 
-// Lookup returns the node of an entry. It counts one reference to the node, which
+// Lookup returns the node of an entry that a user asks for. It counts one reference to the node, which
 // Forget drops.
-func (t *Tree) Lookup(parent uint64, name string, keep time.Duration) (Entry, error) {
+func (t *Tree) Lookup(parent uint64, name string, uid uint32, keep time.Duration) (Entry, error) {
 	d, err := t.node(parent)
 	if err != nil {
 		return Entry{}, err
@@ -30,7 +30,7 @@ func (t *Tree) Lookup(parent uint64, name string, keep time.Duration) (Entry, er
 	if err == nil && t.hiddenInode(&st) {
 		err = unix.ENOENT
 	}
-	t.lookedUp(place{d, name}, err)
+	t.lookedUp(place{d, name}, uid, &st, err)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -49,7 +49,7 @@ func (t *Tree) make(parent uint64, name string, c cred.Caller, keep time.Duratio
 	if t.hidden(d, name) {
 		return Entry{}, unix.EPERM
 	}
-	t.making(place{d, name}, true)
+	t.making(place{d, name}, c.UID, true)
 	began, generation := t.now(), t.renames.Load()
 	var st unix.Statx_t
 	err = t.growDir(d, func(fd int) error {
@@ -92,21 +92,21 @@ func (t *Tree) Symlink(parent uint64, name, target string, c cred.Caller, keep t
 
 // Link gives the inode of node id one more name.
 func (t *Tree) Link(id, parent uint64, name string, c cred.Caller, keep time.Duration, proceed ...Proceed) (Entry, error) {
-	return t.link(id, parent, name, keep, nil, func(fn func() error) error { return cred.CreateAs(c, after(proceed, fn)) })
+	return t.link(id, parent, name, c.UID, keep, nil, func(fn func() error) error { return cred.CreateAs(c, after(proceed, fn)) })
 }
 
 // LinkAs is Link for requests that the kernel has not checked; it checks the rights
 // of c.
 func (t *Tree) LinkAs(id, parent uint64, name string, c cred.Caller, proceed ...Proceed) error {
 	may := func(dir int) error { return cred.RunAs(c, func() error { return mayChange(dir) }) }
-	e, err := t.link(id, parent, name, 0, may, func(fn func() error) error { return cred.RunAs(c, after(proceed, fn)) })
+	e, err := t.link(id, parent, name, c.UID, 0, may, func(fn func() error) error { return cred.RunAs(c, after(proceed, fn)) })
 	if err == nil {
 		t.Forget(e.ID, 1)
 	}
 	return denied(err)
 }
 
-func (t *Tree) link(id, parent uint64, name string, keep time.Duration, may func(dir int) error, as func(func() error) error) (Entry, error) {
+func (t *Tree) link(id, parent uint64, name string, uid uint32, keep time.Duration, may func(dir int) error, as func(func() error) error) (Entry, error) {
 	n, err := t.node(id)
 	if err != nil {
 		return Entry{}, err
@@ -121,7 +121,7 @@ func (t *Tree) link(id, parent uint64, name string, keep time.Duration, may func
 	if t.hidden(d, name) {
 		return Entry{}, unix.EPERM
 	}
-	t.making(place{d, name}, true)
+	t.making(place{d, name}, uid, true)
 	began := t.now()
 	var st unix.Statx_t
 	var linked *node
@@ -178,7 +178,7 @@ func (t *Tree) Create(parent uint64, name string, flags int, mode uint32, c cred
 	if t.hidden(d, name) {
 		return Entry{}, nil, unix.EPERM
 	}
-	t.making(place{d, name}, false)
+	t.making(place{d, name}, c.UID, false)
 	access := flags & unix.O_ACCMODE
 	began, generation := t.now(), t.renames.Load()
 	fd, made := -1, false
@@ -379,7 +379,7 @@ func (t *Tree) Rename(parent uint64, name string, newParent uint64, newName stri
 	if flags&^known != 0 {
 		return unix.EINVAL
 	}
-	return t.renameBetween(parent, name, newParent, newName, flags, proceed, nil, func(from place, fromFD int, to place, toFD int, fn func() error) error {
+	return t.renameBetween(parent, name, newParent, newName, c.UID, flags, proceed, nil, func(from place, fromFD int, to place, toFD int, fn func() error) error {
 		if err := t.mayTrash(c, t.inTrash(from.parent), fromFD, name, to.parent); err != nil {
 			return err
 		}
@@ -403,7 +403,7 @@ func (t *Tree) RenameAs(parent uint64, name string, newParent uint64, newName st
 	may := func(fromFD, toFD int) error {
 		return cred.RunAs(c, func() error { return cmp.Or(mayChange(fromFD), mayChange(toFD)) })
 	}
-	return denied(t.renameBetween(parent, name, newParent, newName, 0, proceed, may, func(from place, fromFD int, to place, _ int, fn func() error) error {
+	return denied(t.renameBetween(parent, name, newParent, newName, c.UID, 0, proceed, may, func(from place, fromFD int, to place, _ int, fn func() error) error {
 		if !trash {
 			if err := t.mayTrash(c, t.inTrash(from.parent), fromFD, name, to.parent); err != nil {
 				return err
@@ -425,7 +425,7 @@ func mayChange(dir int) error {
 
 // renameBetween looks up the directories of a rename and calls as with them and with what
 // renames. may is asked before room is made for what moves, nil if the kernel has checked that.
-func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newName string, flags uint32, proceed []Proceed, may func(fromFD, toFD int) error,
+func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newName string, uid, flags uint32, proceed []Proceed, may func(fromFD, toFD int) error,
 	as func(from place, fromFD int, to place, toFD int, fn func() error) error) error {
 	from, err := t.node(parent)
 	if err != nil {
@@ -442,7 +442,7 @@ func (t *Tree) renameBetween(parent uint64, name string, newParent uint64, newNa
 		return unix.EPERM
 	}
 	src, dst := place{from, name}, place{to, newName}
-	t.making(dst, true)
+	t.making(dst, uid, true)
 	return t.inDir(from, func(fromFD int) error {
 		deadline := time.Now().Add(entryPatience)
 		if from != to {

@@ -113,7 +113,7 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int, proceed ...Proceed) (*H
 		who = holder{uid: c.UID, gid: c.GID, oneGroup: true}
 	}
 	h := f.handle(who, access, granted)
-	h.looked.begin(h)
+	h.looked.begin(h, c.UID)
 	f.HasRead()
 	return h, nil
 }

@@ -16,7 +16,7 @@ func TestLocksEndWithTheDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	tr.Forget(d.ID, 1)
-	d = must(tr.Lookup(RootID, "d", 0))
+	d = must(tr.Lookup(RootID, "d", 0, 0))
 	if !tr.Locked(d.ID) {
 		t.Error("the lock ended when the kernel forgot the directory")
 	}

@@ -43,21 +43,21 @@ func TestCopiedUp(t *testing.T) {
 	}
 	defer tr.Close()
 
-	a := must(tr.Lookup(RootID, "a", 0))
+	a := must(tr.Lookup(RootID, "a", 0, 0))
 	h := must(tr.Open(a.ID, root, unix.O_RDWR)) // copies it up
 	defer h.Close()
 	if !h.CloseMayFail() {
 		t.Error("the close of a file above another file system is taken for one that cannot fail")
 	}
-	if b := must(tr.Lookup(RootID, "b", 0)); b.ID != a.ID || b.Attr.Nlink != 2 {
+	if b := must(tr.Lookup(RootID, "b", 0, 0)); b.ID != a.ID || b.Attr.Nlink != 2 {
 		t.Errorf("the other name leads to node %d, %d links; want %d, 2", b.ID, b.Attr.Nlink, a.ID)
 	}
 	if c := must(tr.Link(a.ID, RootID, "c", root, 0)); c.ID != a.ID || c.Attr.Nlink != 3 {
 		t.Errorf("a third name leads to node %d, %d links; want %d, 3", c.ID, c.Attr.Nlink, a.ID)
 	}
 
-	d := must(tr.Lookup(RootID, "d", 0))
-	if must(tr.Mkdir(d.ID, "sub", 0o755, root, 0)); must(tr.Lookup(RootID, "d", 0)).ID != d.ID {
+	d := must(tr.Lookup(RootID, "d", 0, 0))
+	if must(tr.Mkdir(d.ID, "sub", 0o755, root, 0)); must(tr.Lookup(RootID, "d", 0, 0)).ID != d.ID {
 		t.Error("a directory that was copied up is another one")
 	}
 	if err := errors.Join(tr.Rmdir(d.ID, "sub"), tr.Rmdir(RootID, "d")); err != nil {

@@ -24,7 +24,7 @@ func TestProceed(t *testing.T) {
 		t.Fatal(err)
 	}
 	file("d/e/g")
-	f, err := tr.Lookup(RootID, "f", 0)
+	f, err := tr.Lookup(RootID, "f", 0, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestProceedTellsNodes(t *testing.T) {
 	}
 	find := func(parent uint64, name string) uint64 {
 		t.Helper()
-		e, err := tr.Lookup(parent, name, 0)
+		e, err := tr.Lookup(parent, name, 0, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

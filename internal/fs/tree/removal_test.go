@@ -68,10 +68,10 @@ func TestRemoveDeepTree(t *testing.T) {
 	}
 	makeDeep(t, filepath.Join(dir, "deep/one"), 3000)
 	makeDeep(t, filepath.Join(dir, "deep/two"), 3000)
-	known := must(tr.Lookup(RootID, "deep", 0)) // the kernel knows part of it
-	known = must(tr.Lookup(known.ID, "one", 0))
+	known := must(tr.Lookup(RootID, "deep", 0, 0)) // the kernel knows part of it
+	known = must(tr.Lookup(known.ID, "one", 0, 0))
 	for range 50 {
-		known = must(tr.Lookup(known.ID, "d", 0))
+		known = must(tr.Lookup(known.ID, "d", 0, 0))
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -82,7 +82,7 @@ func TestStateIsHidden(t *testing.T) {
 		return true
 	}))
 	for _, name := range []string{StateName, kv3fs.KeepDir} {
-		if _, err := tr.Lookup(RootID, name, 0); err != unix.ENOENT {
+		if _, err := tr.Lookup(RootID, name, 0, 0); err != unix.ENOENT {
 			t.Errorf("lookup: %v", err)
 		}
 		if _, err := tr.Mkdir(RootID, name, 0o755, root, 0); err != unix.EPERM {
@@ -308,7 +308,7 @@ func TestSwappedDirectoryIsNotFollowed(t *testing.T) {
 	if _, err := tr.Open(f.ID, root, unix.O_RDWR); err == nil {
 		t.Error("opened through a symbolic link")
 	}
-	if _, err := tr.Lookup(d.ID, "f", 0); err == nil {
+	if _, err := tr.Lookup(d.ID, "f", 0, 0); err == nil {
 		t.Error("looked up through a symbolic link")
 	}
 	if err := tr.Unlink(d.ID, "f"); err == nil {
@@ -366,7 +366,7 @@ func TestRenamesWhileOpening(t *testing.T) {
 					return
 				}
 				h.Close()
-				if _, err := tr.Lookup(sub.ID, "f", 0); err != nil {
+				if _, err := tr.Lookup(sub.ID, "f", 0, 0); err != nil {
 					t.Errorf("lookup: %v", err)
 				} else {
 					tr.Forget(f.ID, 1)
@@ -596,7 +596,7 @@ func TestStateIsHiddenByIdentity(t *testing.T) {
 			t.Log("the file system has no times of birth")
 			continue
 		}
-		if _, err := tr.Lookup(RootID, spelt, 0); err != unix.ENOENT {
+		if _, err := tr.Lookup(RootID, spelt, 0, 0); err != unix.ENOENT {
 			t.Errorf("lookup %s: %v", spelt, err)
 		}
 		if _, err := d.Lookup(spelt, 0); err != unix.ENOENT {

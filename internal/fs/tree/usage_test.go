@@ -255,14 +255,14 @@ func (w *usageWorld) step() {
 	case 8:
 		w.tr.RemoveEntry(root, w.dir(), w.name(), true, nil)
 	case 9:
-		if e, ok := w.keep(w.tr.Lookup(w.dir(), w.name(), 0)); ok {
+		if e, ok := w.keep(w.tr.Lookup(w.dir(), w.name(), 0, 0)); ok {
 			n := uint64(size())
 			w.tr.Setattr(e.ID, Change{Size: &n}, 0)
 			w.tr.PunchHole(e.ID, root, []uint64{0}, []uint64{8192})
 			w.tr.SetUserXattr(e.ID, "user.x", make([]byte, w.r.IntN(3000)), 0, root)
 		}
 	case 10:
-		if e, ok := w.keep(w.tr.Lookup(w.dir(), w.name(), 0)); ok {
+		if e, ok := w.keep(w.tr.Lookup(w.dir(), w.name(), 0, 0)); ok {
 			if h, err := w.tr.Open(e.ID, root, w.r.IntN(3)|w.r.IntN(2)*unix.O_TRUNC); err == nil {
 				w.handles = append(w.handles, h)
 			}
@@ -328,7 +328,7 @@ func (w *usageWorld) closeAll() {
 	}
 	for _, dir := range w.dirs {
 		for n := range usageNames {
-			if e, ok := w.keep(w.tr.Lookup(dir, fmt.Sprintf("n%d", n), 0)); ok {
+			if e, ok := w.keep(w.tr.Lookup(dir, fmt.Sprintf("n%d", n), 0, 0)); ok {
 				if h, err := w.tr.Open(e.ID, root, unix.O_RDONLY); err == nil {
 					h.Close()
 				}
