@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -150,7 +151,7 @@ func versionOf(st unix.Statx_t, found sums.Finding) uint64 {
 // openPlace opens the file of a block where it is.
 func (s *Store) openPlace(r *root, key kv.Key, place Place) (f *os.File, path string, err error) {
 	path = r.in(place)
-	if f, err = s.openFile(path); err == nil || gone(err) {
+	if f, err = s.openFile(path); err == nil || gone(err) || kv.IsAway(err) {
 		return f, path, err
 	}
 	where, st, failed := find(r, place)
@@ -182,8 +183,14 @@ func (s *Store) openFile(path string) (f *os.File, err error) {
 			// O_NONBLOCK: a pipe of that name must not block.
 			return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 		})
-		if !errors.Is(err, unix.ESTALE) || time.Now().After(end) {
+		if !errors.Is(err, unix.ESTALE) {
 			return f, err
+		}
+		if away := s.staleRoot(path); away != nil {
+			return nil, away
+		}
+		if time.Now().After(end) {
+			return nil, err
 		}
 		pause := time.NewTimer(stalePause)
 		select {
@@ -193,6 +200,16 @@ func (s *Store) openFile(path string) (f *os.File, err error) {
 			return f, err
 		}
 	}
+}
+
+// staleRoot is stale for the root that a path is in.
+func (s *Store) staleRoot(path string) error {
+	for _, r := range s.roots {
+		if strings.HasPrefix(path, r.dir+"/") {
+			return r.stale()
+		}
+	}
+	return nil
 }
 
 // retryOpen opens a file. If the process or the host has too many open, it closes those

@@ -1,6 +1,7 @@
 package blockfiles
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -126,6 +127,31 @@ func TestStaleOpens(t *testing.T) {
 	if !errors.Is(err, kv.ErrMiss) {
 		t.Errorf("an open that goes on answering ESTALE: %v", err)
 	}
+}
+
+// A mount that is stale as a whole is away: no load waits for it, nor takes its blocks for missing.
+func TestStaleRoot(t *testing.T) {
+	s, dir, key, shards := onFaulty(t)
+	s.stale = time.Hour
+	for _, h := range s.handles.close() {
+		_ = h.file.Close()
+	}
+	dir.Fail(func(faultdir.Call) syscall.Errno { return syscall.ESTALE })
+	for name, do := range map[string]func(context.Context, []kv.Shard) (*kv.Task, error){"load": s.Load, "save": s.Save} {
+		task, err := do(t.Context(), shards)
+		if err == nil {
+			err = task.Wait(t.Context())
+		}
+		if !kv.IsAway(err) || errors.Is(err, kv.ErrMiss) || !strings.Contains(err.Error(), "mount its file system again") {
+			t.Errorf("a %s meanwhile: %v", name, err)
+		}
+	}
+	if err := s.Lookup(t.Context(), []kv.Key{key}, make([]bool, 1)); !kv.IsAway(err) {
+		t.Errorf("a lookup meanwhile: %v", err)
+	}
+	dir.Heal()
+	task, err := s.Load(t.Context(), shards)
+	wait(t, task, err)
 }
 
 // Another process has replaced a block by a variant of its own, and its checksum log cannot be read just now.

@@ -2,6 +2,7 @@ package blockfiles
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,12 +24,26 @@ func (r *root) spare(p Place) string { return filepath.Join(r.dir, SpareDir, p.N
 // lost reports whether an error of a path says that the file system cannot read its inode.
 func lost(err error) bool { return kv.IsUnreadable(err) || errors.Is(err, syscall.ESTALE) }
 
+// stale returns an error if not just a file of the root is stale, but the root itself, as a mount is whose server has exported its
+// file system anew: then nothing answers there until it is mounted again.
+func (r *root) stale() error {
+	if _, err := status(unix.AT_FDCWD, r.dir); errors.Is(err, syscall.ESTALE) {
+		return fmt.Errorf("all of %s is stale: mount its file system again: %w", r.dir, unix.ENOTCONN)
+	}
+	return nil
+}
+
 // find returns where the file of a block is, and its attributes. What cannot be read does not
 // exist.
 func find(r *root, place Place) (path string, st unix.Statx_t, err error) {
 	path = r.in(place)
 	if st, err = status(unix.AT_FDCWD, path); !lost(err) {
 		return path, st, err
+	}
+	if errors.Is(err, syscall.ESTALE) {
+		if away := r.stale(); away != nil {
+			return path, st, away
+		}
 	}
 	path = r.spare(place)
 	if st, err = status(unix.AT_FDCWD, path); lost(err) {
