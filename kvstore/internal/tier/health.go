@@ -63,9 +63,12 @@ func (h *health) note(err error) {
 		return
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.why == nil {
+	first := h.why == nil
+	if first {
 		h.set(fmt.Errorf("%w: %s is not asked until it answers again", kv.ErrTimeout, h.name))
+	}
+	h.mu.Unlock()
+	if first { // who reads the log may be slow
 		h.logger.Warn("far store does not answer; only blocks that are near are found", "store", h.name, "err", err)
 	}
 }
@@ -137,11 +140,12 @@ func (h *health) sent(key kv.Key) {
 func (h *health) lookedUp(err error) {
 	h.note(err)
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if is := err != nil && h.why == nil; is && !h.failing {
+	first := err != nil && h.why == nil && !h.failing
+	h.failing = err != nil
+	h.mu.Unlock()
+	if first {
 		h.logger.Warn("lookup in far store failed; only blocks that are near are found", "store", h.name, "err", err)
 	}
-	h.failing = err != nil
 }
 
 // set says why the store is not asked, and nil that it is. The lock is held.

@@ -181,6 +181,8 @@ func (d *saving) direct(which []int) {
 // where this host finds it: so it is sent later.
 func (d *saving) through() {
 	s := d.s
+	s.saveBegins(d)
+	defer s.saveEnds(d)
 	near, nearErr := s.near.Save(d.Context(), d.all())
 	farErr := s.health.err()
 	var far *kv.Task
@@ -204,7 +206,7 @@ func (d *saving) through() {
 		p.owed = p.owed || err != nil && !errors.Is(err, kv.ErrConflict)
 		if p.left--; p.left == 0 && nearErr == nil {
 			if is, _ := d.completes(p); is {
-				s.sendLater(p.key)
+				s.sendLater(d, p.key)
 			}
 		}
 		d.Settle(i, worst(errs[i], named(s.farName, err)))

@@ -59,7 +59,7 @@ func (s *Store) nextUnsent(most int) (some []*parcel, ok bool) {
 			some, wait = u.take(most)
 		}
 		ended, changed := u.ended && len(u.queue) == 0, u.changed
-		u.mu.Unlock()
+		s.unlockUnsent()
 		switch {
 		case len(some) > 0:
 			return some, true
@@ -233,7 +233,7 @@ func (a *attempt) refused(err error, some ...*parcel) {
 func (s *Store) giveUp(p *parcel, err error) {
 	u := s.unsent
 	u.mu.Lock()
-	defer u.mu.Unlock()
+	defer s.unlockUnsent()
 	if !p.left && u.end(p) && !p.deleted && !p.unsure {
 		s.loseLocked(err)
 	}
@@ -243,7 +243,7 @@ func (s *Store) giveUp(p *parcel, err error) {
 func (s *Store) failed(p *parcel, err error) {
 	u := s.unsent
 	u.mu.Lock()
-	defer u.mu.Unlock()
+	defer s.unlockUnsent()
 	switch {
 	case p.left:
 		return

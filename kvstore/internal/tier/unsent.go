@@ -24,6 +24,7 @@ type unsent struct {
 	failed  int           // blocks that were given up, since the last report
 	why     error         // of the first of these
 	told    time.Time     // when the log last had one
+	untold  error         // that the log is to have now, see unlockUnsent
 
 	// While the far store fails, one parcel at a time is tried.
 	failing  error // of the last attempt, if that has sent nothing
@@ -277,27 +278,30 @@ func (s *Store) put(d *saving, key kv.Key, unsure bool) bool {
 }
 
 // sendLater queues a block whose save has failed, and which is near nevertheless. The caller of one part of it may know of no
-// failure, so one that finds no place counts as lost.
-func (s *Store) sendLater(key kv.Key) {
+// failure of one part, so one that finds no place counts as lost, unless a Delete of it ran meanwhile.
+func (s *Store) sendLater(d *saving, key kv.Key) {
 	u := s.unsent
+	s.mu.Lock() // as in put
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	switch {
 	case u.has(key, true):
 	case len(u.all) < u.most:
 		u.put(&parcel{key: key, unsure: true})
-	default:
+	case !d.deleted[key] && s.deleting[key] == 0:
 		s.loseLocked(errors.Join(errSlow, u.failing))
 	}
+	s.mu.Unlock()
+	s.unlockUnsent()
 }
 
 // lose counts a block that does not get far.
 func (s *Store) lose(err error) {
 	s.unsent.mu.Lock()
-	defer s.unsent.mu.Unlock()
 	s.loseLocked(err)
+	s.unlockUnsent()
 }
 
+// loseLocked is lose for who has the lock, which unlockUnsent releases.
 func (s *Store) loseLocked(err error) {
 	u := s.unsent
 	s.count.DroppedBlocks.Add(1)
@@ -305,8 +309,19 @@ func (s *Store) loseLocked(err error) {
 		u.why = err
 	}
 	if now := time.Now(); now.Sub(u.told) > time.Minute {
-		u.told = now
-		s.o.Logger.Warn("blocks do not get from near to far", "near", s.nearName, "far", s.farName, "dropped since the start", s.count.DroppedBlocks.Load(), "err", err)
+		u.told, u.untold = now, err
+	}
+}
+
+// unlockUnsent releases the lock, and then has the log say what was lost: who reads the log may be slow, and must hold up
+// nobody who needs the lock.
+func (s *Store) unlockUnsent() {
+	u := s.unsent
+	why := u.untold
+	u.untold = nil
+	u.mu.Unlock()
+	if why != nil {
+		s.o.Logger.Warn("blocks do not get from near to far", "near", s.nearName, "far", s.farName, "dropped since the start", s.count.DroppedBlocks.Load(), "err", why)
 	}
 }
 
@@ -431,5 +446,5 @@ func (s *Store) drain() {
 			u.leave(p)
 		}
 	}
-	u.mu.Unlock()
+	s.unlockUnsent()
 }

@@ -387,3 +387,71 @@ func TestWriteThroughIsSentLater(t *testing.T) {
 		})
 	}
 }
+
+// With WriteThrough, a block that was deleted while the far store refused it is no loss, though the queue has no place for it.
+func TestWriteThroughDeletedMeanwhile(t *testing.T) {
+	h := hostOn(t, t.TempDir(), "a", tier.Options{WriteThrough: true, WaitingBlocks: 1})
+	h.far.Set(fault.Fault{Method: fault.Save, Err: syscall.EIO})
+	if err := h.trySave(key(0)); !errors.Is(err, syscall.EIO) {
+		t.Fatal(err)
+	}
+	hold := make(chan struct{})
+	is := func(k kv.Key, _ int) bool { return k == key(1) }
+	h.far.Set(fault.Fault{Method: fault.Save, Where: is, Hold: hold, Err: syscall.EIO}, fault.Fault{Method: fault.Save, Err: syscall.EIO})
+	task, err := h.Save(t.Context(), shards(keys(1, 1), true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("it is near", func() bool { return h.has(h.near, key(1)) == 1 })
+	if err := h.Delete(t.Context(), keys(1, 1)); err != nil {
+		t.Error(err)
+	}
+	close(hold)
+	if err := task.Wait(h.bounded()); !errors.Is(err, syscall.EIO) {
+		t.Error(err)
+	}
+	if n := h.Stats().DroppedBlocks; n > 0 {
+		t.Errorf("%d blocks count as lost", n)
+	}
+}
+
+// stuckLog is a log that nobody reads.
+type stuckLog struct {
+	begun, until chan struct{}
+	once         sync.Once
+}
+
+func (l *stuckLog) Write(b []byte) (int, error) {
+	l.once.Do(func() { close(l.begun) })
+	<-l.until
+	return len(b), nil
+}
+
+// A log that nobody reads holds up only who writes to it.
+func TestStuckLog(t *testing.T) {
+	log := &stuckLog{begun: make(chan struct{}), until: make(chan struct{})}
+	h := hostOn(t, t.TempDir(), "a", tier.Options{WriteThrough: true, WaitingBlocks: 1, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	h.far.Set(fault.Fault{Method: fault.Save, Err: syscall.EIO})
+	var all sync.WaitGroup
+	all.Go(func() { _ = h.trySave(keys(0, 3)...) })
+	select {
+	case <-log.begun:
+	case <-h.bounded().Done():
+		t.Error("nothing was logged")
+	}
+	done := make(chan struct{})
+	all.Go(func() {
+		defer close(done)
+		h.Stats()
+		if err := h.Delete(t.Context(), keys(7, 1)); err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-done:
+	case <-h.bounded().Done():
+		t.Error("others wait for the log")
+	}
+	close(log.until)
+	all.Wait()
+}
