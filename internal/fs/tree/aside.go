@@ -117,6 +117,7 @@ func (t *Tree) setAside(a Aside, f found) error {
 	t.accountDir(p.parent, fd)
 	if known {
 		n.aside.Store(true)
+		t.note(func(b []byte) []byte { return appendMark(b, recordAside, n.id) })
 		(*t.invalidate.Load())(n.id, false)
 	}
 	return nil

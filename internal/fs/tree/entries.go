@@ -507,6 +507,12 @@ func (t *Tree) renameAt(from place, fromFD int, to place, toFD int, flags uint32
 		back = t.moving(&victim, toFD, to.name)
 	}
 	what, _ := t.byIdentity.get(t.identityOf(&source))
+	t.noteMoving(what, from, to)
+	if victimErr == nil && flags == unix.RENAME_EXCHANGE {
+		other, _ := t.byIdentity.get(t.identityOf(&victim))
+		t.noteMoving(other, to, from)
+	}
+	t.Commit()
 	err = after(proceed, func() error { return unix.Renameat2(fromFD, from.name, toFD, to.name, uint(flags)) }, from.parent, to.parent, what)()
 	if err != nil {
 		if orphanFD >= 0 {

@@ -46,7 +46,8 @@ type openFile struct {
 	// set-id bits that a write would clear.
 	plainUntil atomic.Int64
 
-	directory atomic.Pointer[string] // see File.Directory; nil until it is asked for
+	inode     atomic.Pointer[unix.FileHandle] // see Handle.State
+	directory atomic.Pointer[string]          // see File.Directory; nil until it is asked for
 	class     atomic.Pointer[classOf]
 	rings     atomic.Uint64 // how often rings have acquired it
 }

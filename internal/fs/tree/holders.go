@@ -15,6 +15,7 @@ func (t *Tree) Charge(id uint64, uid uint32) {
 	}
 	n.uid, n.charged = uid, true
 	t.held[uid]++
+	t.noteLocked(func(b []byte) []byte { return appendCharge(b, id, uid) })
 }
 
 // dischargeLocked takes back Charge when a node is dropped.

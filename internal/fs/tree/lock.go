@@ -3,7 +3,8 @@ package tree
 import "golang.org/x/sys/unix"
 
 // Clients can lock directories. The lock is a mark that they set and read; it
-// prevents nothing here. It lasts until the directory is removed or the tree is closed.
+// prevents nothing here. It lasts until the directory is removed or the tree is closed; with Options.State, also
+// beyond that.
 
 // mostLocks bounds the locks of all users together.
 const mostLocks = 1 << 18
@@ -24,6 +25,7 @@ func (t *Tree) Lock(id uint64, uid uint32) error {
 		return unix.ENOLCK
 	}
 	t.locks[n.key] = uid
+	t.note(func(b []byte) []byte { return appendLock(b, recordLock, n.key, uid) })
 	return nil
 }
 
@@ -68,6 +70,7 @@ func (t *Tree) unlock(k identity) bool {
 	if locked {
 		delete(t.locks, k)
 		t.lockers.Return(uid, 1)
+		t.note(func(b []byte) []byte { return appendLock(b, recordUnlock, k, 0) })
 	}
 	return locked
 }

@@ -38,6 +38,9 @@ func (t *Tree) Run(ctx context.Context) error {
 	if t.usage != nil {
 		beside.Go(func() { t.watchMappings(ctx) })
 	}
+	if t.journal != nil {
+		beside.Go(func() { t.compactJournal(ctx) })
+	}
 	if t.aside != nil {
 		beside.Go(func() { t.setAsideAll(ctx) })
 	}

@@ -99,6 +99,7 @@ func (t *Tree) remember(p place, st *unix.Statx_t, generation uint64) (n *node, 
 	if ok && n.kind == kind {
 		t.seenLocked(n, p, st, generation)
 		n.lookups++
+		t.noteRefsLocked(n)
 		return n, false
 	}
 	n = &node{id: t.nextID.Add(1), key: key, kind: kind, place: p, lookups: 1}
@@ -115,6 +116,7 @@ func (t *Tree) remember(p place, st *unix.Statx_t, generation uint64) (n *node, 
 	t.byIno.put(n.ino, n)
 	t.byID.put(n.id, n)
 	t.nodes.Add(1)
+	t.noteNewLocked(n)
 	return n, true
 }
 
@@ -147,6 +149,7 @@ func (t *Tree) seenLocked(n *node, p place, st *unix.Statx_t, generation uint64)
 				t.links[n] = make(map[place]bool)
 			}
 			t.links[n][p] = true
+			t.notePlaceLocked(recordLink, n, p)
 		}
 		return
 	}
@@ -161,6 +164,7 @@ func (t *Tree) moveLocked(n *node, p place) {
 	p.parent.children++
 	old := n.parent
 	n.place = p
+	t.notePlaceLocked(recordPlace, n, p)
 	t.leftLocked(old)
 }
 
@@ -180,6 +184,7 @@ func (t *Tree) gone(n *node, p place, last bool) {
 	if last {
 		// The inode number may be reused at once, by an inode that is another node.
 		t.byIdentity.take(n.key, n)
+		t.noteMarkLocked(recordGone, n)
 	}
 }
 
@@ -195,6 +200,7 @@ func (t *Tree) unplaceLocked(n *node, p place) {
 	if n.place == p {
 		for other := range others {
 			n.place = other
+			t.notePlaceLocked(recordPlace, n, other)
 			t.dropLinkLocked(n, other)
 			t.leftLocked(p.parent)
 			return
@@ -205,6 +211,7 @@ func (t *Tree) unplaceLocked(n *node, p place) {
 // dropLinkLocked removes a place from links.
 func (t *Tree) dropLinkLocked(n *node, p place) {
 	delete(t.links[n], p)
+	t.notePlaceLocked(recordUnlink, n, p)
 	if len(t.links[n]) == 0 {
 		delete(t.links, n)
 	}
@@ -223,8 +230,10 @@ func (t *Tree) moved(n *node, from, to place) {
 		if !others[to] {
 			to.parent.children++
 			others[to] = true
+			t.notePlaceLocked(recordLink, n, to)
 		}
 		delete(others, from)
+		t.notePlaceLocked(recordUnlink, n, from)
 		t.leftLocked(from.parent)
 		return
 	}
@@ -233,7 +242,7 @@ func (t *Tree) moved(n *node, from, to place) {
 	}
 }
 
-// Forget drops count references of the kernel to a node. It makes no system call. If it
+// Forget drops count references of the kernel to a node. It makes no system call on the data directory. If it
 // returns true, the caller calls CloseForgotten with that owner in time.
 func (t *Tree) Forget(id, count uint64) (owner uint32, toClose bool) {
 	n, ok := t.byID.get(id)
@@ -243,12 +252,14 @@ func (t *Tree) Forget(id, count uint64) (owner uint32, toClose bool) {
 	t.mu.Lock()
 	invariants.Check(count <= n.lookups, "the kernel forgets %d lookups of %d of node %d", count, n.lookups, n.id)
 	n.lookups -= min(count, n.lookups)
+	t.noteRefsLocked(n)
 	before := len(t.closing)
 	t.dropLocked(n)
 	if toClose = len(t.closing) > before; toClose {
 		owner = t.closing[before].uid
 	}
 	t.mu.Unlock()
+	t.commitMany()
 	return owner, toClose
 }
 
@@ -288,6 +299,7 @@ func (t *Tree) Hold(id uint64) {
 	defer t.mu.Unlock()
 	if n, ok := t.byID.get(id); ok && n != t.root {
 		n.lookups++
+		t.noteRefsLocked(n)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/lookups"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
+	"github.com/kv3fs/kv3fs/internal/fs/restart"
 	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 )
 
@@ -47,6 +48,11 @@ type Options struct {
 
 	// Shared is for files that other hosts change.
 	Shared Sharing
+
+	// State is where what a successor must know is kept. nil: there is none.
+	State *restart.Dir
+	// StateLost is called once if State cannot be written any more. nil: nothing is.
+	StateLost func(error)
 
 	// Readonly makes Open accept a data directory that this user cannot write to. The
 	// caller refuses changes.
@@ -88,6 +94,7 @@ type Tree struct {
 	// runs alone where a path must not change. Nothing that opens a node's path may be
 	// called in either.
 	moves   moves
+	journal *journal      // nil: a successor will know nothing
 	renames atomic.Uint64 // renames begun or finished
 
 	// rights counts changes that decide who can reach what: of modes and owners of
@@ -101,6 +108,10 @@ type Tree struct {
 	listings atomic.Int64 // directories with a buffer, see Dir
 
 	inUse atomic.Int64 // files and directories open; counted with invariants only
+
+	generation  uint64
+	recalled    int // nodes of a predecessor
+	recalledErr error
 
 	acls    bool // the data directory has POSIX ACLs
 	overlay bool // it is on overlayfs, where an inode gets another time of birth when it is copied up
@@ -147,6 +158,9 @@ func Open(dir string, opts Options) (*Tree, error) {
 	if err := t.begin(opts.Readonly); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
+	}
+	if opts.State != nil {
+		t.beginJournal(opts.State, opts.StateLost)
 	}
 	return t, nil
 }
@@ -244,7 +258,7 @@ func (t *Tree) Close() error {
 	for _, o := range t.closing {
 		t.closeOrphan(o)
 	}
-	return unix.Close(t.rootFD)
+	return errors.Join(t.closeJournal(), unix.Close(t.rootFD))
 }
 
 // now returns nanoseconds on the tree's clock, never 0.
