@@ -190,7 +190,7 @@ func step(t *testing.T, random *rand.Rand, tr *Tree, used map[uint64]string) {
 			err = tr.Unlock(id)
 		}
 	default:
-		e, err = tr.Lookup(dir(), name(), 0)
+		e, err = tr.Lookup(dir(), name(), 12345, 0)
 	}
 	var errno unix.Errno
 	if err != nil && !errors.As(err, &errno) {
@@ -385,7 +385,7 @@ func BenchmarkLookup(b *testing.B) {
 			}
 			used := cpuTime()
 			for b.Loop() {
-				e, err := tr.Lookup(RootID, "f", time.Second)
+				e, err := tr.Lookup(RootID, "f", 0, time.Second)
 				if err != nil {
 					b.Fatal(err)
 				}

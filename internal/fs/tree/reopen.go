@@ -68,7 +68,7 @@ func (t *Tree) Reopen(s HandleState) (*Handle, error) {
 		who = holder{uid: s.UID, gid: s.GID, oneGroup: true}
 	}
 	h := f.handle(who, s.Access, directions{s.Reads, s.Writes})
-	h.looked.begin(h)
+	h.looked.begin(h, s.UID)
 	h.CachePages() // the kernel may have some
 	return h, nil
 }
