@@ -105,14 +105,19 @@ install: build install-unit ## install the binary, the C library and the unit fi
 	install -D -m 755 bin/kv3fs $(DESTDIR)$(PREFIX)/bin/kv3fs
 	$(MAKE) -C clients/c install PREFIX=$(PREFIX) DESTDIR=$(DESTDIR)
 
-# The unit starts the binary of this PREFIX. A configuration that is there stays.
+# The unit starts the binary of this PREFIX. A configuration that is there stays; one at the place of former versions is copied.
 .PHONY: install-unit
 install-unit:
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' deploy/kv3fs.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/kv3fs.service
 	sed 's|/usr/local/bin/|$(PREFIX)/bin/|' 'deploy/kv3fs-keep@.service' >'$(DESTDIR)$(PREFIX)/lib/systemd/system/kv3fs-keep@.service'
-	@[ -e $(DESTDIR)/etc/kv3fs.yaml ] || install -D -m 644 deploy/kv3fs.yaml $(DESTDIR)/etc/kv3fs.yaml || \
-		echo "kv3fs.service also needs /etc/kv3fs.yaml: as root, copy deploy/kv3fs.yaml there" >&2
+	@config=$(DESTDIR)/etc/kv3fs/kv3fs.yaml old=$(DESTDIR)/etc/kv3fs.yaml; \
+	if [ ! -e $$config ] && [ -e $$old ]; then \
+		install -d $(DESTDIR)/etc/kv3fs && cp -p $$old $$config && echo "copied $$old to $$config" >&2; \
+	fi; \
+	[ ! -e $$old ] || echo "kv3fs.service reads $$config; remove $$old, where former versions had it, after the next restart" >&2; \
+	[ -e $$config ] || install -D -m 644 deploy/kv3fs.yaml $$config || \
+		echo "kv3fs.service also needs $$config: as root, copy deploy/kv3fs.yaml there" >&2
 
 .PHONY: wheel
 wheel: ## build the Python package, library and all, into dist/

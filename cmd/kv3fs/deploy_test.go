@@ -18,12 +18,7 @@ func TestInstalledUnit(t *testing.T) {
 	stage := t.TempDir()
 	install := func(prefix string) (unit string) {
 		t.Helper()
-		cmd := exec.Command("make", "-s", "install-unit", "DESTDIR="+stage, "PREFIX="+prefix)
-		cmd.Dir = "../.."
-		cmd.Env = append(os.Environ(), "MAKEFLAGS=")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
+		installUnit(t, stage, prefix)
 		text, err := os.ReadFile(filepath.Join(stage, prefix, "lib/systemd/system/kv3fs.service"))
 		if err != nil {
 			t.Fatal(err)
@@ -39,11 +34,11 @@ func TestInstalledUnit(t *testing.T) {
 		t.Errorf("a reload with exit status %d counts as a success: %s", exitRestart, unit)
 	}
 	for _, prefix := range []string{"/usr", "/usr/local", "/opt/kv3fs"} {
-		if want := "\nExecStart=" + prefix + "/bin/kv3fs serve --config /etc/kv3fs.yaml\n"; !strings.Contains(install(prefix), want) {
+		if want := "\nExecStart=" + prefix + "/bin/kv3fs serve --config /etc/kv3fs/kv3fs.yaml\n"; !strings.Contains(install(prefix), want) {
 			t.Errorf("with PREFIX=%s, no line%s", prefix, want)
 		}
 	}
-	config := filepath.Join(stage, "etc/kv3fs.yaml")
+	config := filepath.Join(stage, "etc/kv3fs/kv3fs.yaml")
 	if status, out, errs := usage("serve", "--check", "--config", config); status != 0 || !strings.HasPrefix(out, "data: /var/lib/kv3fs  # "+config) {
 		t.Errorf("the sample configuration: status %d, %s%s", status, out, errs)
 	}
@@ -68,6 +63,64 @@ func TestInstalledUnit(t *testing.T) {
 	if again, err := os.ReadFile(config); err != nil || !bytes.Equal(again, text) {
 		t.Errorf("another installation changed the configuration: %v\n%s", err, again)
 	}
+}
+
+// The configuration of former versions, at another place, is what the unit reads after an installation; it stays where
+// it was, since a daemon that runs may read it again.
+func TestInstalledUnitTakesTheFormerConfiguration(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip(err)
+	}
+	stage := t.TempDir()
+	former, config := filepath.Join(stage, "etc/kv3fs.yaml"), filepath.Join(stage, "etc/kv3fs/kv3fs.yaml")
+	text := "data: /srv/cache\nmount: /mnt/3fs\n"
+	if err := os.Mkdir(filepath.Dir(former), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(former, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, said := range [][]string{
+		{"copied " + former + " to " + config + "\n", "kv3fs.service reads " + config + "; remove " + former},
+		{"kv3fs.service reads " + config + "; remove " + former},
+	} {
+		out := installUnit(t, stage, "/usr")
+		if strings.Count(out, "\n") != len(said) {
+			t.Errorf("it says %s", out)
+		}
+		for _, line := range said {
+			if !strings.Contains(out, line) {
+				t.Errorf("not %q, but %s", line, out)
+			}
+		}
+		for _, file := range []string{former, config} {
+			info, err := os.Stat(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if now, err := os.ReadFile(file); err != nil || string(now) != text || info.Mode() != 0o600 {
+				t.Errorf("%s: %v, %v, %s", file, err, info.Mode(), now)
+			}
+		}
+		text += "capacity: 80%\n"
+		for _, file := range []string{former, config} {
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func installUnit(t *testing.T, stage, prefix string) (said string) {
+	t.Helper()
+	cmd := exec.Command("make", "-s", "install-unit", "DESTDIR="+stage, "PREFIX="+prefix)
+	cmd.Dir = "../.."
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
 }
 
 func TestUnitIsValid(t *testing.T) {
