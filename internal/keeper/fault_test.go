@@ -240,3 +240,42 @@ func blocksBeneath(t *testing.T, d *faultdir.Dir) (left []string) {
 	}
 	return left
 }
+
+// While a look for the directory of a quota hangs, rules are read and changed, and writers are served.
+func TestQuotaWhoseDirectoryHangs(t *testing.T) {
+	d, k := failing(t, 2)
+	must(t, os.Mkdir(filepath.Join(d.Beneath, "later"), 0o700))
+	must(t, k.SetQuota("later", 5*mib))
+	key := keyOf(t, filepath.Join(d.Path, "later"))
+	must(t, os.Remove(filepath.Join(d.Beneath, "later")))
+	k.Removed(key, k.inv.KeyOf(k.inv.Root()), "later", true)
+	k.findQuotas()
+	must(t, os.Mkdir(filepath.Join(d.Beneath, "later"), 0o700))
+	hung := d.Hang(func(c faultdir.Call) bool { return c.Op == "lookup" && c.Name == "later" })
+	looked, others := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(looked)
+		k.findQuotas()
+	}()
+	<-hung
+	go func() {
+		defer close(others)
+		if len(k.Quotas()) != 1 || k.pinned(entry(0)) {
+			t.Error("another quota, or a pin")
+		}
+		if err := k.AddPin(Pin{Pattern: "pinned"}); err != nil {
+			t.Error(err)
+		}
+	}()
+	select {
+	case <-others:
+	case <-time.After(time.Minute):
+		t.Error("they wait for the disk")
+	}
+	d.Heal()
+	<-looked
+	<-others
+	if at, err := k.inv.Find("later"); err != nil || at.Limit() != 5*mib {
+		t.Errorf("the directory has no quota: %v", err)
+	}
+}

@@ -117,7 +117,7 @@ type Stats struct {
 // Options.Unlink, and but for Reserve return at once.
 type Keeper struct {
 	Options   // as they were given to New; see limits
-	now       atomic.Pointer[Limits]
+	now       *atomic.Pointer[Limits]
 	relimited chan struct{} // Run is to look at the limits
 
 	inv     *inventory.Inventory
@@ -159,18 +159,18 @@ func New(opts Options) (*Keeper, error) {
 	if err := opts.fill(); err != nil {
 		return nil, err
 	}
-	learner := newLearner()
-	inv, err := inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip, Kind: kindAndGroup, Uses: learner, Elapsed: opts.elapsed, Silent: opts.silentInventory(), Log: opts.Log})
+	learner, now := newLearner(), &atomic.Pointer[Limits]{}
+	now.Store(&Limits{opts.Capacity, opts.HighPercent, opts.LowPercent, opts.Grace})
+	inv, err := inventory.New(opts.Dir, inventory.Options{Skip: opts.Skip, Kind: kindAndGroup, Uses: learner, Elapsed: opts.elapsed, Silent: opts.silentInventory(now), Log: opts.Log})
 	if err != nil {
 		return nil, err
 	}
 	wall := newWallClock()
 	monotonic := func() time.Duration { at, _ := wall.now(); return at }
 	k := &Keeper{
-		Options: opts, inv: inv, learner: learner, wall: wall, watched: newWatched(monotonic, 2*max(opts.Rescan, time.Hour)), kick: make(chan struct{}, 1),
+		Options: opts, now: now, inv: inv, learner: learner, wall: wall, watched: newWatched(monotonic, 2*max(opts.Rescan, time.Hour)), kick: make(chan struct{}, 1),
 		queues: make(map[*inventory.Directory][]*waiter), tired: make(map[*inventory.Directory]time.Time), late: make(map[*inventory.Directory]bool), every: tick, retry: retryScan, busyPatience: busyPatience,
 	}
-	k.now.Store(&Limits{opts.Capacity, opts.HighPercent, opts.LowPercent, opts.Grace})
 	k.relimited = make(chan struct{}, 1)
 	if err := k.begin(); err != nil {
 		return nil, errors.Join(err, inv.Close())

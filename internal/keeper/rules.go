@@ -332,19 +332,35 @@ func (k *Keeper) followQuotasLocked() {
 // findQuotas gives directories that were made, or found, their quotas; and keeps a quota
 // for the path where the directory was removed. It reports whether what is saved is out of date.
 func (k *Keeper) findQuotas() (stale bool) {
+	found := map[*quota]*inventory.Directory{}
+	for q, at := range k.missingQuotas() {
+		if d, err := k.inv.Find(at); err == nil {
+			found[q] = d
+		}
+	}
 	k.rulesMu.Lock()
 	defer k.rulesMu.Unlock()
-	k.followQuotasLocked()
-	for _, q := range k.rules.quotas {
-		if q.dir != nil {
-			continue
-		}
-		if d, err := k.inv.Find(q.path); err == nil {
+	for _, q := range k.rules.quotas { // without those that were removed meanwhile
+		if d := found[q]; d != nil && q.dir == nil {
 			q.dir = d
 			d.SetLimit(q.bytes)
 		}
 	}
 	return k.rulesStale
+}
+
+// missingQuotas returns the quotas of directories that are not known, and the paths of these.
+func (k *Keeper) missingQuotas() map[*quota]string {
+	k.rulesMu.Lock()
+	defer k.rulesMu.Unlock()
+	k.followQuotasLocked()
+	all := map[*quota]string{}
+	for _, q := range k.rules.quotas {
+		if q.dir == nil {
+			all[q] = q.path
+		}
+	}
+	return all
 }
 
 // SetQuota limits what a directory and everything below it may take, also after a restart.

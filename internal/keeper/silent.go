@@ -3,6 +3,7 @@ package keeper
 import (
 	"cmp"
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/keeper/inventory"
@@ -35,12 +36,14 @@ func (s *Silent) fill() {
 	}
 }
 
-func (o *Options) silentInventory() *inventory.Silent {
+// silentInventory returns how to look. now is the limits in effect.
+func (o *Options) silentInventory(now *atomic.Pointer[Limits]) *inventory.Silent {
 	s := o.Silent
 	if s == nil {
 		return nil
 	}
-	return &inventory.Silent{Atime: s.Atime, PerSecond: s.LooksPerSecond, RefreshEvery: s.RefreshEvery, WholeEvery: max(0, o.Rescan), NewFor: cmp.Or(o.Grace, time.Hour) + s.behind(), May: s.May}
+	newFor := func() time.Duration { return cmp.Or(now.Load().Grace, time.Hour) + s.behind() }
+	return &inventory.Silent{Atime: s.Atime, PerSecond: s.LooksPerSecond, RefreshEvery: s.RefreshEvery, WholeEvery: max(0, o.Rescan), NewFor: newFor, May: s.May}
 }
 
 // watch looks for what has changed until ctx ends.

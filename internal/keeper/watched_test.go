@@ -141,3 +141,29 @@ func TestEntriesOfHostsWithOtherClocks(t *testing.T) {
 	refresh()
 	young(false, false, false, false)
 }
+
+// A file of a host whose clock differs is new for the grace period in effect, not for that of the start.
+func TestNewForAChangedGracePeriod(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "before", 1)
+	at := time.Duration(0)
+	opts := options(dir)
+	opts.elapsed = func() time.Duration { return at }
+	opts.Grace, opts.Silent = time.Minute, &Silent{}
+	k, err := New(opts)
+	must(t, err)
+	defer k.Close()
+	must(t, k.inv.Scan(t.Context()))
+	put(t, dir, "after", 1)
+	old := time.Now().Add(-24 * time.Hour)
+	must(t, os.Chtimes(filepath.Join(dir, "after"), old, old))
+	must(t, k.SetLimits(Limits{HighPercent: k.HighPercent, LowPercent: k.LowPercent, Grace: 3 * time.Hour}))
+	for _, at = range []time.Duration{0, 2 * time.Hour, 4 * time.Hour} {
+		if _, err := k.inv.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, is := k.inv.NewSince(keyOf(t, filepath.Join(dir, "after"))); is != (at < 3*time.Hour) {
+			t.Errorf("after %v: new: %v", at, is)
+		}
+	}
+}

@@ -19,7 +19,7 @@ const mostNewcomers = 1 << 16
 
 // isNew remembers a file that was found under a new name.
 func (v *Inventory) isNew(k Key, st *unix.Statx_t) {
-	if v.Silent == nil || v.Silent.NewFor == 0 || !v.scanned.Load() {
+	if v.Silent == nil || v.Silent.NewFor == nil || !v.scanned.Load() {
 		return
 	}
 	if age := time.Since(time.Unix(st.Mtime.Sec, int64(st.Mtime.Nsec))); age > 0 && age < v.Silent.RefreshEvery {
@@ -45,12 +45,15 @@ func (v *Inventory) NewSince(k Key) (time.Duration, bool) {
 
 // ageNewcomers forgets those that are not new any more.
 func (v *Inventory) ageNewcomers() {
+	if v.Silent.NewFor == nil {
+		return
+	}
 	n := &v.newcomers
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	now := v.Now()
+	now, newFor := v.Now(), v.Silent.NewFor()
 	for k, found := range n.found {
-		if time.Duration(now-found)*time.Second >= v.Silent.NewFor {
+		if time.Duration(now-found)*time.Second >= newFor {
 			delete(n.found, k)
 		}
 	}

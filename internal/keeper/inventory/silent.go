@@ -26,8 +26,8 @@ type Silent struct {
 	// whole, a part of them each time. 0: it reads none whole.
 	RefreshEvery, WholeEvery time.Duration
 
-	// NewFor is for how long a file is remembered as new. 0: not.
-	NewFor time.Duration
+	// NewFor returns for how long a file is remembered as new, which may change. nil: not.
+	NewFor func() time.Duration
 
 	// May is asked right before each file is removed, and an error keeps it; nil: all may.
 	May func() error
