@@ -243,10 +243,16 @@ func (r *replica) identify(ctx context.Context, c *cluster.Cluster) error {
 			r.log.Warn("cannot give the lease of the page service back", "err", err)
 		}
 	}()
-	if err := r.claim(ctx, c); err != nil {
+	was, begun, err := r.claim(ctx, c)
+	if err != nil {
 		return err
 	}
-	if err := right.note(pagesOwner{Store: r.p.Cluster.Store.String(), Index: c.ID()}); err != nil {
+	next := pagesOwner{Store: r.p.Cluster.Store.String(), Index: c.ID(), Promises: was.Promises, Moved: was.Moved}
+	if begun {
+		next.Promises, next.Moved = was.relied(), true
+	}
+	next.Promises = next.Promises.And(r.p.Index.WithDefaults().Promises())
+	if err := right.note(next); err != nil {
 		return err
 	}
 	r.restarted = true
@@ -256,30 +262,32 @@ func (r *replica) identify(ctx context.Context, c *cluster.Cluster) error {
 // startOver reports whether an operator's wish is still to be done.
 func (r *replica) startOver() bool { return r.p.StartOver && !r.restarted }
 
-// claim finds out which cluster it is, which begins anew where another index has handed out the pages. Nobody else does that meanwhile.
-func (r *replica) claim(ctx context.Context, c *cluster.Cluster) error {
-	was, err := readPagesOwner(r.at.data)
+// claim finds out which cluster it is, which begins anew where another index has handed out the pages. Nobody else does that meanwhile. It returns what
+// was noted, and whether it has begun anew.
+func (r *replica) claim(ctx context.Context, c *cluster.Cluster) (was pagesOwner, begun bool, err error) {
+	was, err = readPagesOwner(r.at.data)
 	switch prefix := was.prefix(); {
 	case r.startOver() && (err == nil || errors.Is(err, errUnreadableOwner)):
-		return c.StartOver(ctx, r.dataID, "an operator has decided to begin anew")
+		return was, true, c.StartOver(ctx, r.dataID, "an operator has decided to begin anew")
 	case err != nil:
-		return err
+		return was, false, err
 	case prefix == "":
-		err := c.StartOver(ctx, r.dataID, was.handedOut(r.at.data))
+		before := was.handedOut(r.at.data)
+		err := c.StartOver(ctx, r.dataID, before)
 		if errors.Is(err, cluster.ErrLed) && was.Store == "" {
-			return c.Identify(ctx, r.dataID, false) // it is in use, and only the note of that has gone
+			return was, false, c.Identify(ctx, r.dataID, false) // it is in use, and only the note of that has gone
 		}
-		return err
+		return was, before != "", err
 	case prefix != c.Prefix():
-		return r.elsewhere(was)
+		return was, false, r.elsewhere(was)
 	}
 	if err := c.Identify(ctx, r.dataID, true); err != nil {
-		return err
+		return was, false, err
 	}
 	if was.Index != "" && was.Index != c.ID() {
-		return r.another(was, c)
+		return was, false, r.another(was, c)
 	}
-	return nil
+	return was, false, nil
 }
 
 // run connects to etcd, if c is nil, and then follows, leads, loses and follows until ctx ends.
@@ -324,7 +332,8 @@ func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
 // turn follows until this host leads, and then leads until it does no more.
 func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	// A host that cannot read the note cannot lead: elected, it would only keep the others from it.
-	switch is, err := readPagesOwner(r.at.data); {
+	is, err := readPagesOwner(r.at.data)
+	switch {
 	case err != nil:
 		return err
 	case is.Store != "" && is.prefix() != c.Prefix():
@@ -333,6 +342,9 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	promised, err := etcdlog.Recorded(ctx, c)
 	if err != nil {
 		return err
+	}
+	if is.Moved {
+		promised = promised.And(is.Promises)
 	}
 	mine := r.p.Index.WithDefaults()
 	l := etcdlog.New(c, etcdlog.Options{
@@ -343,7 +355,7 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	r.etcd.Store(l)
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // Start returns then
 	// Another index may have been in use before, whose host answers until it has seen the note.
-	handover := max(c.LeaseTTL(), noteHolds+noteSpreads)
+	handover := max(c.LeaseTTL(), movedHandover)
 	x, err := index.Open(l, index.Options{Options: r.p.Index, Logger: r.log, Handover: handover, Promised: promised})
 	if !stop() && err == nil {
 		return x.Close()
@@ -354,10 +366,13 @@ func (r *replica) turn(ctx context.Context, c *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	seen := r.watchInUse(c)
+	seen := r.watchInUse(c, promised, settled(r.p.Index, promised, handover))
 	defer seen.end() // last, since it reads a directory that may hang
 	most := unseenTerms * c.LeaseTTL()
 	why := seen.await(ctx, seen.first, most)
+	if errors.Is(why, errUnkept) {
+		return x.Close() // the next turn keeps it
+	}
 	if why == nil && ctx.Err() == nil {
 		why = r.lead(ctx, l, x, seen, most)
 	}

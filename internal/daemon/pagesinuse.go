@@ -12,6 +12,8 @@ import (
 	"github.com/kv3fs/kv3fs/internal/cluster"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/pageservice"
+	"github.com/kv3fs/kv3fs/internal/pageservice/etcdlog"
 )
 
 // A host that leads looks at the note of whose index is in use. What it has not seen for a while may have changed: then it answers
@@ -44,20 +46,20 @@ func (r *replica) another(is pagesOwner, c *cluster.Cluster) error {
 	return fmt.Errorf("%w: %s has the page index %s, and the one of data directory %s is %s: etcd or the directory was restored from a backup, or a start over was cut off; --pages-start-over begins anew and forgets all keys", errNotOwner, r.p.Cluster.Store, c.ID(), r.at.data, is.Index)
 }
 
-// owns returns an error if another index hands out the pages now. A note that has gone says nothing, if the rest of the directory is there.
-func (r *replica) owns(c *cluster.Cluster) error {
-	is, err := readPagesOwner(r.at.data)
+// owns returns the note, and an error if another index hands out the pages now. A note that has gone says nothing, if the rest of the directory is there.
+func (r *replica) owns(c *cluster.Cluster) (is pagesOwner, err error) {
+	is, err = readPagesOwner(r.at.data)
 	switch {
 	case err != nil:
-		return err
+		return is, err
 	case is.Store == "":
-		return r.isThere()
+		return is, r.isThere()
 	case is.prefix() != c.Prefix():
-		return r.elsewhere(is)
+		return is, r.elsewhere(is)
 	case is.Index != "" && is.Index != c.ID():
-		return r.another(is, c)
+		return is, r.another(is, c)
 	}
-	return nil
+	return is, nil
 }
 
 // isThere returns an error if the data directory is another one than at the start: an empty mount point, perhaps.
@@ -77,32 +79,86 @@ type inUse struct {
 	why   atomic.Pointer[error] // the outcome of the last look
 	moved chan error            // gets why this host must not lead any longer
 	stop  context.CancelFunc
-	done  chan struct{}
+
+	running sync.WaitGroup
 }
 
-// watchInUse looks at the note at once, and then until end.
-func (r *replica) watchInUse(c *cluster.Cluster) *inUse {
+// watchInUse looks at the note at once, and then until end, for a host that keeps what was promised before it was elected. Nobody relies on that any more
+// after so long.
+func (r *replica) watchInUse(c *cluster.Cluster, promised pageservice.Promises, relied time.Duration) *inUse {
 	ctx, stop := context.WithCancel(context.Background())
-	u := &inUse{first: make(chan struct{}), moved: make(chan error, 1), stop: stop, done: make(chan struct{})}
+	u := &inUse{first: make(chan struct{}), moved: make(chan error, 1), stop: stop}
 	u.seen.Store(int64(host.SinceBoot()))
-	go func() {
-		defer close(u.done)
+	u.running.Go(func() {
 		first := sync.OnceFunc(func() { close(u.first) })
+		kept := false // what the note says of promises
 		for ; ctx.Err() == nil; pause(ctx, looksEvery) {
 			began := host.SinceBoot()
-			err := r.owns(c)
+			is, err := r.owns(c)
+			if err == nil && !kept {
+				if err = r.keep(ctx, c, is, promised); err == nil && is.Moved {
+					u.running.Go(func() {
+						settle(ctx, relied, r.log, func(ctx context.Context) error { return r.forgetMove(ctx, c) })
+					})
+				}
+				kept = err == nil
+			}
 			u.why.Store(&err)
 			switch {
 			case err == nil:
 				u.seen.Store(int64(began))
 				first()
-			case errors.Is(err, errNotOwner):
+			case errors.Is(err, errNotOwner), errors.Is(err, errUnkept):
 				u.moved <- err
 				return
 			}
 		}
-	}()
+	})
 	return u
+}
+
+// errUnkept: the pages were moved here since this host has read what their clients may rely on.
+var errUnkept = errors.New("another page index has promised longer times to clients")
+
+// keep has the note say what clients of this host may rely on, before there are any, and makes sure that this host keeps what the note says.
+func (r *replica) keep(ctx context.Context, c *cluster.Cluster, is pagesOwner, promised pageservice.Promises) error {
+	all := promised.And(r.p.Index.WithDefaults().Promises())
+	switch {
+	case is.Moved && !all.Keep(is.Promises):
+		return errUnkept
+	case is.Store == "" || is.Promises.Keep(all):
+		return nil
+	}
+	return r.renote(ctx, c, func(o *pagesOwner) error {
+		o.Promises = o.Promises.And(all)
+		return nil
+	})
+}
+
+// forgetMove notes that what was promised before the pages were moved binds nobody any more, but only what those that have led since have promised.
+func (r *replica) forgetMove(ctx context.Context, c *cluster.Cluster) error {
+	return r.renote(ctx, c, func(o *pagesOwner) error {
+		since, err := etcdlog.Recorded(ctx, c)
+		o.Promises, o.Moved = since.And(r.p.Index.WithDefaults().Promises()), false
+		return err
+	})
+}
+
+// renote changes the note of an index that is in use.
+func (r *replica) renote(ctx context.Context, c *cluster.Cluster, change func(*pagesOwner) error) (err error) {
+	right, err := takePages(ctx, r.at.data, r.at.me, r.alone, pagesLeasePeriod, r.log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, right.end()) }()
+	is, err := r.owns(c)
+	if err != nil || is.Store == "" {
+		return err
+	}
+	if err := change(&is); err != nil {
+		return err
+	}
+	return right.note(is)
 }
 
 // age returns how long ago the note was right.
@@ -148,5 +204,5 @@ func (u *inUse) await(ctx context.Context, something <-chan struct{}, most time.
 // end ends the looks. It waits for one that hangs.
 func (u *inUse) end() {
 	u.stop()
-	<-u.done
+	u.running.Wait()
 }

@@ -57,11 +57,15 @@ func (m *mover) tryWith(name, store string, startOver bool, times pageservice.Op
 		}
 		p.Cluster = &PagesCluster{Store: EtcdStore{config}, Listen: "127.0.0.1:0", Token: "of hosts"}
 	}
-	s, err := startPages(m.Context(), m.hosts[name], p, nil)
+	files, err := newPageFiles(m.data, nil, []PageDir{{Namespace: "of no engine", Dir: "none"}}, p.Log)
+	if err != nil {
+		m.Fatal(err)
+	}
+	s, err := startPages(m.Context(), m.hosts[name], p, files)
 	if err != nil {
 		return nil, err
 	}
-	return &sharedHost{pageService: s, url: "http://" + s.addresses()[0].Where}, nil
+	return &sharedHost{pageService: s, files: files, url: "http://" + s.addresses()[0].Where}, nil
 }
 
 func (m *mover) start(name, store string, startOver bool) *sharedHost {
@@ -182,7 +186,8 @@ func TestCutOffWhileStarting(t *testing.T) {
 	if err := theirs.note(taken); err != nil {
 		t.Fatal(err)
 	}
-	if err := takeOver(a, mine, dir, pagesOwner{}, "another one was used"); !errors.Is(err, errOtherPages) {
+	next := pagesOwner{Store: httpserver.Embedded, Host: "a", Index: "that of a", Moved: true}
+	if err := takeOver(mine, dir, taken, next, mine.note); !errors.Is(err, errOtherPages) {
 		t.Errorf("it goes on: %v", err)
 	}
 	if is, err := readPagesOwner(m.data); err != nil || is != taken {

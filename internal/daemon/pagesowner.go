@@ -39,6 +39,9 @@ type pagesOwner struct {
 	Store  string `json:"store"`           // httpserver.Embedded, or the URL of etcd
 	Host   string `json:"host,omitempty"`  // of an embedded one: its identity
 	Index  string `json:"index,omitempty"` // its ID: see readIndexID, cluster.ID. "": noted before indices had one
+
+	Promises pageservice.Promises `json:"promises,omitzero"` // what clients may rely on; see relied
+	Moved    bool                 `json:"moved,omitempty"`   // some may still rely on what another index has promised, or its host answer
 }
 
 // errUnreadableOwner: nobody knows whose index was the last.
@@ -312,7 +315,7 @@ func (t *tenancy) renew() error {
 	switch is, err := readPagesOwner(t.data); {
 	case err != nil:
 		return err
-	case is.Store != "" && is != *noted:
+	case is.Store != "" && !is.same(*noted):
 		return fmt.Errorf("%w: %s in %s", errOtherPages, is.Host, is.Store)
 	}
 	return nil

@@ -19,8 +19,9 @@ import (
 // sharedHost is a host in a test, whose page service is on a directory that other hosts share.
 type sharedHost struct {
 	*pageService
-	url string
-	log *strings.Builder
+	url   string
+	log   *strings.Builder
+	files *pageFiles
 }
 
 // sharedPlace makes the state of a host.
