@@ -19,6 +19,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
+	"github.com/kv3fs/kv3fs/internal/fdstore"
 )
 
 // Exit statuses besides 0. A command returns an exitStatus to exit with another one.
@@ -55,6 +56,7 @@ func (m mistake) Unwrap() error { return m.error }
 
 type cli struct {
 	Serve        serveCmd        `cmd:"" help:"Serve a directory as a 3FS, with a mount, its control directory and rings."`
+	Hold         holdCmd         `cmd:"" help:"Run a server, keep its mount and addresses open while it is down, and start it again."`
 	Keep         keepCmd         `cmd:"" help:"Keep a directory that others serve within a size, from one of many hosts."`
 	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service for vLLM's and SGLang's 3FS connectors."`
 	Status       statusCmd       `cmd:"" help:"Show how the daemons of this host are: what they serve, since when, their limits, and what is wrong."`
@@ -100,6 +102,11 @@ type serverContext struct {
 // because the process is about to exit.
 func run(args []string, stdout, stderr io.Writer) int {
 	tell := newTeller(stderr)
+	var err error
+	if tell.inherited, err = fdstore.Inherit(); err != nil {
+		tell.fails("cannot take over what was handed over", err)
+		return exitFailed
+	}
 	ctx, stop := untilSignalled(tell)
 	defer stop()
 	var limit atomic.Int64 // grows when the command takes the context
@@ -297,6 +304,7 @@ func untilSignalled(tell *teller) (ctx context.Context, stop func()) {
 			case first.IsZero():
 				first = time.Now()
 				cancel()
+			case time.Since(first) > sameSignal && tell.again.take():
 			case time.Since(first) > sameSignal:
 				tell.fails("exiting at once", errors.New("second stop signal; exiting at once"))
 				os.Exit(exitFailed)

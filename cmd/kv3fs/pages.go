@@ -128,7 +128,7 @@ func (c *pagesServeCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Co
 	if err != nil {
 		return err
 	}
-	p.Audit = lines.Audit()
+	p.Audit, p.Descriptors = lines.Audit(), tell.inherited
 	if p.Tracing, err = c.Trace.config(); err != nil {
 		return err
 	}

@@ -165,8 +165,9 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Drain:     c.Drain,
 		Doctor:    c.examine,
 		Log:       log, Lines: lines,
-		Reload:  newRereader(values, kctx.Selected(), lines, adminWeb.Token).serve,
-		Hangups: tell.hangups.follow(),
+		Reload:      newRereader(values, kctx.Selected(), lines, adminWeb.Token).serve,
+		Hangups:     tell.hangups.follow(),
+		Descriptors: tell.inherited,
 	}, func(point string) {
 		lines.Always().Info("serving", "data", c.Data, "mount", point, "source", "hf3fs."+c.Cluster, "pid", os.Getpid())
 	})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync/atomic"
 
+	"github.com/kv3fs/kv3fs/internal/fdstore"
 	"github.com/kv3fs/kv3fs/internal/logging"
 )
 
@@ -16,9 +17,14 @@ type teller struct {
 	stderr  io.Writer
 	log     atomic.Pointer[slog.Logger] // nil: there is no log yet
 	hangups *hangups
+	again   *again
+	// inherited is what whoever has started the process has left to it; nil: nothing.
+	inherited *fdstore.Store
 }
 
-func newTeller(stderr io.Writer) *teller { return &teller{stderr: stderr, hangups: newHangups()} }
+func newTeller(stderr io.Writer) *teller {
+	return &teller{stderr: stderr, hangups: newHangups(), again: newAgain()}
+}
 
 // fails says what has failed. msg is for the log.
 func (t *teller) fails(msg string, err error) {

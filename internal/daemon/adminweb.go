@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/kv3fs/kv3fs/internal/admin/web"
+	"github.com/kv3fs/kv3fs/internal/fdstore"
 	"github.com/kv3fs/kv3fs/internal/fs/health"
 )
 
@@ -95,7 +96,7 @@ func (r *readiness) roomy(ctx context.Context) error {
 }
 
 // startAdminWeb begins to answer, if that is wanted. The caller closes what it returns, which may be nil.
-func startAdminWeb(a AdminWeb, registry *prometheus.Registry, ready *readiness, shown *view, version string, log *slog.Logger) (*web.Server, error) {
+func startAdminWeb(a AdminWeb, kept *fdstore.Store, registry *prometheus.Registry, ready *readiness, shown *view, version string, log *slog.Logger) (*web.Server, error) {
 	if a.Address == "" {
 		return nil, nil
 	}
@@ -107,7 +108,15 @@ func startAdminWeb(a AdminWeb, registry *prometheus.Registry, ready *readiness, 
 		}
 		return "give serve a token with --admin-token-file, or ask at the daemon's unix socket, as kv3fs does" // every user of this host reaches the address
 	})
-	s, err := web.Start(o)
+	var name string
+	var err error
+	o.Listener, name, err = adminListener(kept, a.Address, log)
+	var s *web.Server
+	if err == nil {
+		if s, err = web.Start(o); err != nil {
+			err = errors.Join(err, kept.Remove(name))
+		}
+	}
 	switch {
 	case err == nil:
 		shown.web.Store(s)

@@ -16,6 +16,7 @@ import (
 	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/kv3fs/kv3fs/internal/admin/api"
+	"github.com/kv3fs/kv3fs/internal/fdstore"
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
@@ -53,6 +54,10 @@ type Config struct {
 	Tracing       Tracing
 	// Doctor examines this daemon, for those who ask what it finds; nil: nobody does.
 	Doctor func(context.Context) ([]api.Finding, error)
+	// Descriptors are what was inherited, and keep what shall outlive this process; nil: nothing does. HandsOver is asked when ctx has ended,
+	// whether another daemon goes on; nil: none does.
+	Descriptors *fdstore.Store
+	HandsOver   func() bool
 	// Drain bounds how long a stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -188,7 +193,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	defer tracer.Close()
 	traceRings(&c.Rings, tracer)
-	c.Pages.tracer = tracer
+	c.Pages.tracer, c.Pages.Descriptors = tracer, c.Descriptors
 	c.Pages.Audit = c.audit()
 	space := newDataSpace(data)
 	full := newDiskFull(space, c.Log)
@@ -230,11 +235,14 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	shown := &view{c: c, me: me, data: data, point: point, shared: on.shared, io: c.IO.String(), rings: rings, looked: looked, keeper: atWork, pages: pageService, ready: able}
 	shown.start()
 	defer shown.close()
-	adminWeb, err := startAdminWeb(c.Admin, c.Pages.registry, able, shown, c.Version, c.Log)
+	adminWeb, err := startAdminWeb(c.Admin, c.Descriptors, c.Pages.registry, able, shown, c.Version, c.Log)
 	if err != nil {
 		return errors.Join(err, pageService.stop())
 	}
 	defer adminWeb.Close()
+	if dropped, err := c.Descriptors.DropRest(); len(dropped) > 0 {
+		c.Log.Info("closed what was handed over and is not served any more", "descriptors", dropped, "err", err)
+	}
 	adviseRootOnly(c.Log, data, point)
 	warnBeneath(c.Log, point, uint32(os.Geteuid()))
 	mnt, err := fuseserver.New(tree, control, set, point, c.Mount)
@@ -309,6 +317,11 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 		errs = append(errs, lost)
 	}
 	able.serving.Store(false)
+	if c.handsOver(ctx) {
+		pageService.leave()
+	} else if err := c.Descriptors.RemoveAll(); err != nil {
+		c.Log.Warn(stillKept, "err", err)
+	}
 	stop.begin()
 	stop.now("a reload")
 	again.stop()
@@ -343,6 +356,21 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 		return err
 	}
 	return cutOff
+}
+
+// stillKept is what the log says of a descriptor that a stopped daemon could not have forgotten.
+const stillKept = "a listener may stay open, although nobody serves it, until whoever keeps it ends"
+
+// handsOver reports whether another daemon goes on: one that is started again because this one has lost its mount, or after a stop that
+// says so.
+func (c *Config) handsOver(ctx context.Context) bool {
+	switch {
+	case !c.Descriptors.Managed():
+		return false
+	case ctx.Err() == nil:
+		return true
+	}
+	return c.HandsOver != nil && c.HandsOver()
 }
 
 // identity returns the value of wire.DaemonXattr, for diagnosis.

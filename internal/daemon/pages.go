@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"time"
 
+	sdnotify "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fdstore"
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/host"
@@ -48,6 +50,8 @@ type Pages struct {
 	Audit *slog.Logger
 	// Tracing says where traces go.
 	Tracing Tracing
+	// Descriptors are what was inherited, and keep the listeners over a restart; nil: nobody does.
+	Descriptors *fdstore.Store
 
 	tracer    *tracing.Tracer      // of the daemon
 	health    *health.Store        // of the daemon's data directory; nil where there is no daemon
@@ -104,12 +108,21 @@ func runPages(ctx context.Context, dataDirectory, identity string, sharing Shari
 	if err != nil {
 		return err
 	}
+	if dropped, err := p.Descriptors.DropRest(); len(dropped) > 0 {
+		p.Log.Info("closed what was handed over and is not served any more", "descriptors", dropped, "err", err)
+	}
+	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReady) // there may be nobody who wants to know
 	ready(s.addresses())
 	select {
 	case <-ctx.Done():
 	case <-s.done:
 	}
 	stop.begin()
+	if ctx.Err() != nil {
+		if err := p.Descriptors.RemoveAll(); err != nil {
+			p.Log.Warn(stillKept, "err", err)
+		}
+	}
 	stop.now("the page service")
 	return s.stop()
 }
@@ -117,6 +130,7 @@ func runPages(ctx context.Context, dataDirectory, identity string, sharing Shari
 // pageService is a running page service.
 type pageService struct {
 	listeners []*httpserver.Listener
+	kept      keptListeners
 	cancel    context.CancelFunc
 	yield     func()       // has another host lead, if this one does; may be nil
 	end       func() error // ends what the server answers from
@@ -129,15 +143,16 @@ type pageService struct {
 // startPages opens the page index and serves it until stop. It opens the
 // listeners first, since an address in use is the likeliest failure. ctx ends only the start.
 func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles) (_ *pageService, err error) {
-	s := &pageService{done: make(chan struct{})}
+	s := &pageService{done: make(chan struct{}), kept: keptListeners{store: p.Descriptors}}
 	defer func() {
 		if err != nil {
+			s.kept.end(p.Log)
 			s.closeListeners()
 			s.unlock()
 		}
 	}()
 	for _, a := range p.Listen {
-		l, err := httpserver.Listen(a)
+		l, err := s.kept.listen(a, p.Log)
 		if err != nil {
 			return nil, err
 		}
@@ -287,6 +302,16 @@ func (s *pageService) stop() error {
 		return fmt.Errorf("stop the page service: %w", s.err)
 	}
 	return nil
+}
+
+// leave has the paths of listeners stay: the next daemon has the listeners. On a nil service it does nothing.
+func (s *pageService) leave() {
+	if s == nil {
+		return
+	}
+	for _, l := range s.listeners {
+		l.Stay()
+	}
 }
 
 func (s *pageService) unlock() {

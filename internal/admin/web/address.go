@@ -18,8 +18,8 @@ func Exposed(address string) bool {
 	return err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
-// listen listens at HOST:PORT.
-func listen(address string) (net.Listener, error) {
+// Listen listens at HOST:PORT. Errors are ErrInUse, or another of the address.
+func Listen(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	switch {
 	case errors.Is(err, unix.EADDRINUSE):

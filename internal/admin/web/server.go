@@ -38,6 +38,8 @@ const (
 type Options struct {
 	// Address is HOST:PORT.
 	Address string
+	// Listener is what listens there; nil: Start does. It is the server's from then on, whatever Start returns.
+	Listener net.Listener
 	// Token is what clients must present; "": none.
 	Token string
 	// TLS is what the server shows; nil: none.
@@ -83,6 +85,9 @@ type Server struct {
 // Start listens and begins to serve. Errors are those of Validate, and ErrInUse or another of the address.
 func Start(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
+		if o.Listener != nil {
+			o.Listener.Close()
+		}
 		return nil, err
 	}
 	s := &Server{o: o, open: connections{most: roomForConnections()}}
@@ -91,9 +96,11 @@ func Start(o Options) (*Server, error) {
 	s.scrape = promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
 		EnableOpenMetrics: true, MaxRequestsInFlight: mostScrapes, ErrorHandling: promhttp.ContinueOnError,
 	})
-	var err error
-	if s.at, err = listen(o.Address); err != nil {
-		return nil, err
+	if s.at = o.Listener; s.at == nil {
+		var err error
+		if s.at, err = Listen(o.Address); err != nil {
+			return nil, err
+		}
 	}
 	s.http = &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headTime, ReadTimeout: headTime, WriteTimeout: sendTime, IdleTimeout: idleTime, MaxHeaderBytes: headBytes,

@@ -1,10 +1,14 @@
 package fuseserver
 
 import (
+	"fmt"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/host"
 )
 
 // Abort ends the connection of a mount by the minor number of its device, and reports whether the control file
@@ -12,6 +16,23 @@ import (
 func Abort(minor uint32) bool {
 	control := strconv.Itoa(int(minor)) + "/abort"
 	return os.WriteFile("/sys/fs/fuse/connections/"+control, []byte("1"), 0) == nil || abortDetached(control) == nil
+}
+
+// RemoveDead detaches the mount at point whose device has a minor number, unless it is not there any more. Its connection must
+// have ended.
+func RemoveDead(minor uint32, point string) error {
+	mounts, err := host.Local().Mounts()
+	if err != nil {
+		return err
+	}
+	device := fmt.Sprintf("0:%d", minor)
+	if !slices.ContainsFunc(mounts, func(m host.Mount) bool { return m.Device == device && m.Type == host.HF3FSType && m.Point == point }) {
+		return nil
+	}
+	if err := detach(point, true); err != nil {
+		return fmt.Errorf("mount %s: %w: %w", point, ErrLeft, err)
+	}
+	return nil
 }
 
 // abort ends the connection: every pending request fails, in every mount namespace

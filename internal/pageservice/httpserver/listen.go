@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -84,6 +86,42 @@ type Listener struct {
 	TLS *tls.Config
 }
 
+// Stay has the path of a listener stay when it is closed: another process listens there, or will.
+func (l *Listener) Stay() {
+	if u, ok := l.Listener.(*unixListener); ok {
+		u.stay.Store(true)
+	}
+}
+
+// SyscallConn returns the descriptor, for who keeps it over a restart.
+func (l *Listener) SyscallConn() (syscall.RawConn, error) {
+	at := l.Listener
+	if u, ok := at.(*unixListener); ok {
+		at = u.Listener
+	}
+	c, ok := at.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("the listener of %s has no descriptor", l.Address)
+	}
+	return c.SyscallConn()
+}
+
+// Adopt listens at an address with the descriptor of a listener that another process has left. It takes a copy.
+func Adopt(a Address, from *os.File) (*Listener, error) {
+	l, err := net.FileListener(from)
+	if err != nil {
+		return nil, fmt.Errorf("page service at %s: the listener that was handed over: %w", a, err)
+	}
+	switch at := l.(type) {
+	case *net.UnixListener:
+		at.SetUnlinkOnClose(false) // the name would be that under which it was made
+		return &Listener{Listener: &unixListener{Listener: at, path: a.Where}, Address: a}, nil
+	case *net.TCPListener:
+		a.Where = at.Addr().String()
+	}
+	return &Listener{Listener: l, Address: a}, nil
+}
+
 // Listen listens at an address. Closing the listener of a path removes the path.
 func Listen(a Address) (*Listener, error) {
 	var l net.Listener
@@ -129,7 +167,7 @@ func listenUnix(path string) (net.Listener, error) {
 		_ = l.Close() // err is the first error
 		return nil, err
 	}
-	return &unixListener{l, path}, nil
+	return &unixListener{Listener: l, path: path}, nil
 }
 
 // dialTimeout bounds the search for a process that listens at a socket.
@@ -158,8 +196,12 @@ func removeDead(path string) error {
 type unixListener struct {
 	net.Listener
 	path string
+	stay atomic.Bool
 }
 
 func (l *unixListener) Close() error {
+	if l.stay.Load() {
+		return l.Listener.Close()
+	}
 	return errors.Join(l.Listener.Close(), os.Remove(l.path))
 }

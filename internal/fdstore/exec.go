@@ -1,0 +1,100 @@
+package fdstore
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exec replaces the program of this process. What is kept, by Has or Keep, goes on to it, for Inherit. It returns only if that fails;
+// then nothing has changed. All threads must be able to end: one that is stuck in a call to a dead disk hangs it, and the process with it.
+func (s *Store) Exec(program string, args []string) error {
+	names, fds, err := s.numbers()
+	if err != nil {
+		return err
+	}
+	// Nobody forks while descriptors can be inherited.
+	syscall.ForkLock.Lock()
+	defer syscall.ForkLock.Unlock()
+	passed := func(flag int) error {
+		for _, fd := range fds {
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flag); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := passed(0); err != nil {
+		_ = passed(unix.FD_CLOEXEC) // err is the first error
+		return err
+	}
+	env := append(without(os.Environ()), environment(names, fds)...)
+	err = syscall.Exec(program, args, env)
+	_ = passed(unix.FD_CLOEXEC) // a child could inherit them, no more
+	return fmt.Errorf("execute %s: %w", program, err)
+}
+
+// numbers returns the names of what is kept, and the numbers.
+func (s *Store) numbers() (names []string, fds []int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, k := range s.kept {
+		if err := within(k.conn, func(fd int) error {
+			names, fds = append(names, name), append(fds, fd)
+			return nil
+		}); err != nil {
+			return nil, nil, fmt.Errorf("pass on %s: %w", name, err)
+		}
+	}
+	return names, fds, nil
+}
+
+// environment returns the variables that tell a process what it inherits. It has no LISTEN_PID: who is to start a process does not
+// know its number.
+func environment(names []string, fds []int) (env []string) {
+	if len(fds) == 0 {
+		return nil
+	}
+	env = []string{envFDs + "=" + strconv.Itoa(len(fds)), envNames + "=" + strings.Join(names, ":")}
+	var at []string
+	for i, fd := range fds {
+		if fd != firstFD+i {
+			at = nil
+			for _, fd := range fds {
+				at = append(at, strconv.Itoa(fd))
+			}
+			break
+		}
+	}
+	if at != nil {
+		env = append(env, envAt+"="+strings.Join(at, ","))
+	}
+	return env
+}
+
+// without returns an environment without the variables of this package that describe descriptors.
+func without(env []string) []string {
+	return slices.DeleteFunc(env, func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains([]string{envFDs, envNames, envPID, envAt}, name)
+	})
+}
+
+// Program returns the file of this process's program as it is now: after an upgrade, the new one.
+func Program() (string, error) {
+	self, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return "", err
+	}
+	self = strings.TrimSuffix(self, " (deleted)") // a package manager has put the new one beside it and renamed it
+	if !filepath.IsAbs(self) {
+		return "", fmt.Errorf("the program of this process has no path: %s", self)
+	}
+	return self, nil
+}
