@@ -77,7 +77,7 @@ func (c *holdCmd) Run(ctx serverContext, tell *teller) error {
 	if err := os.Chdir("/"); err != nil { // a working directory keeps a file system from being unmounted
 		return err
 	}
-	lines := (&logFlags{Level: slog.LevelInfo, Format: "text"}).open(tell, everything)
+	lines := (&logFlags{Level: logLevel{slog.LevelInfo}, Format: "text"}).open(tell, everything)
 	signals, children := make(chan os.Signal, 4), make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)

@@ -96,7 +96,7 @@ func (c *reloadCmd) reload(ctx context.Context) ([]admin.Setting, error) {
 
 // mountOf returns the mount of a process, in bounded time: mounts of others may hang.
 func mountOf(ctx context.Context, pid int) (string, error) {
-	all, err := runningDaemons(ctx, "")
+	all, _, err := runningDaemons(ctx, "")
 	if err != nil {
 		return "", err
 	}

@@ -85,7 +85,7 @@ func (r *rereader) serve() (daemon.Reload, error) {
 			case s.Name == "admin-token-file":
 				r.token = adminWeb.Token
 			case s.Name == "log-level":
-				r.lines.Level().Set(next.Log.Level)
+				r.lines.Level().Set(next.Log.Level.Level)
 			case s.Name == "log-format":
 				r.lines.SetFormat(next.Log.Format)
 			}

@@ -28,57 +28,70 @@ type runningDaemon struct {
 var errNothingRuns = errors.New("no daemon of kv3fs runs")
 
 // runningDaemons returns the daemons of this host, by their mounts: all, or the one of a path, which is a mount, a data directory, or
-// below one. It returns in bounded time, also where a mount hangs.
-func runningDaemons(ctx context.Context, at string) ([]runningDaemon, error) {
+// below one. Mounts of other users that do not answer are apart: anybody can make one. It returns in bounded time, also where a mount hangs,
+// and asks only mounts that may be meant.
+func runningDaemons(ctx context.Context, at string) (all, strange []runningDaemon, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	h := host.Local()
-	mounts, err := doctor.Mounts(ctx, doctor.Options{Host: h, Probe: []string{self, "probe"}})
+	mounts, err := h.Mounts()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []runningDaemon
-	for _, m := range mounts {
+	full, points := "", host.HF3FS(mounts)
+	if at != "" {
+		if full, err = filepath.Abs(at); err != nil {
+			return nil, nil, err
+		}
+	}
+	below := "" // the mount that a path is on, by its name alone: it may hang
+	if m, ok := host.Holding(mounts, full); at != "" && ok && m.Type == host.HF3FSType {
+		below = whole(mounts, m).Point
+		points = slices.DeleteFunc(points, func(p string) bool { return p != below })
+	}
+	for _, m := range doctor.Mounts(ctx, doctor.Options{Host: h, Probe: []string{self, "probe"}}, points) {
+		is, ok := host.At(mounts, m.Point)
+		if !ok {
+			is, _ = host.At(mounts, filepath.Join(m.Point, host.VirtDir)) // a container's part of one
+		}
 		switch {
 		case m.Daemon != nil:
 			all = append(all, runningDaemon{m.Point, m.Daemon.Data, m.Daemon.PID, m.Err})
+		case m.Err != nil && below == "" && !trusted(is):
+			strange = append(strange, runningDaemon{mount: m.Point, err: m.Err})
 		case m.Err != nil:
 			all = append(all, runningDaemon{mount: m.Point, err: m.Err})
 		}
 	}
-	if at == "" {
-		if len(all) == 0 {
-			return nil, fmt.Errorf("%w on this host", errNothingRuns)
+	switch {
+	case at == "" && len(all) == 0:
+		return nil, strange, fmt.Errorf("%w on this host", errNothingRuns)
+	case at == "":
+		return all, strange, ctx.Err()
+	case below != "":
+		if i := slices.IndexFunc(all, func(d runningDaemon) bool { return d.mount == below }); i >= 0 {
+			return all[i : i+1], nil, nil
 		}
-		return all, ctx.Err()
-	}
-	full, err := filepath.Abs(at)
-	if err != nil {
-		return nil, err
-	}
-	known, err := h.Mounts()
-	if err != nil {
-		return nil, err
-	}
-	if m, ok := host.Holding(known, full); ok && m.Type == host.HF3FSType { // by its name alone: it may hang
-		if i := slices.IndexFunc(all, func(d runningDaemon) bool { return d.mount == whole(known, m).Point }); i >= 0 {
-			return all[i : i+1], nil
-		}
-		return nil, fmt.Errorf("%s is on a 3FS that is none of kv3fs", printable(at))
+		return nil, nil, fmt.Errorf("%s is on a 3FS that is none of kv3fs", printable(at))
 	}
 	for dir := resolve(full); ; dir = filepath.Dir(dir) {
 		if i := slices.IndexFunc(all, func(d runningDaemon) bool { return d.data != "" && sameDir(d.data, dir) }); i >= 0 {
-			return all[i : i+1], nil
+			return all[i : i+1], nil, nil
 		}
 		if hasState(dir) { // its mount may be in another mount namespace
-			return []runningDaemon{{data: dir}}, nil
+			return []runningDaemon{{data: dir}}, nil, nil
 		}
 		if dir == "/" {
-			return nil, fmt.Errorf("%s is neither a mount of kv3fs nor a data directory: %w for it", printable(at), errNothingRuns)
+			return nil, nil, fmt.Errorf("%s is neither a mount of kv3fs nor a data directory: %w for it", printable(at), errNothingRuns)
 		}
 	}
+}
+
+// trusted reports whether a mount is root's or the caller's.
+func trusted(m host.Mount) bool {
+	return m.HasOption("user_id=0") || m.HasOption(fmt.Sprint("user_id=", os.Geteuid()))
 }
 
 // dial returns the client of a daemon.

@@ -36,13 +36,21 @@ func (*statusCmd) Help() string {
 	return `Run it as root or as the daemon's user.
 
 Exit status: 0 if all are healthy, 3 if the doctor has found something, 4 if a daemon is not ready or does
-not answer, 5 if none runs, 1 if that cannot be found out, 2 if the command line is wrong, 130 if interrupted.`
+not answer, 5 if none runs, 1 if that cannot be found out, 2 if the command line is wrong, 130 if interrupted.
+Mounts of users other than root and yourself that do not answer are named, and do not count unless you ask for one.`
 }
 
 // statusReport is what the command prints as JSON.
 type statusReport struct {
 	Health  string         `json:"health"` // the worst of the daemons'; or: nothing runs
 	Daemons []daemonStatus `json:"daemons"`
+	Others  []otherMount   `json:"others,omitempty"`
+}
+
+// otherMount is a mount of another user that does not answer. It does not count: whoever runs it can have it hang.
+type otherMount struct {
+	Mount string `json:"mount"`
+	Error string `json:"error"`
 }
 
 // daemonStatus is what a daemon says, or why it says nothing.
@@ -62,8 +70,11 @@ func (s shown[T]) MarshalJSON() ([]byte, error) { return api.Encode(s.is) }
 
 // Run prints it.
 func (c *statusCmd) Run(ctx context.Context, out io.Writer) error {
-	daemons, err := runningDaemons(ctx, string(c.Path))
+	daemons, strange, err := runningDaemons(ctx, string(c.Path))
 	report := statusReport{Health: "nothing runs", Daemons: []daemonStatus{}}
+	for _, d := range strange {
+		report.Others = append(report.Others, otherMount{d.mount, d.err.Error()})
+	}
 	if err == nil {
 		for _, d := range daemons {
 			one, failed := c.ask(ctx, d)
@@ -102,6 +113,11 @@ func (c *statusCmd) Run(ctx context.Context, out io.Writer) error {
 		}
 		if err := report.Daemons[i].write(out); err != nil {
 			return err
+		}
+	}
+	if !c.JSON {
+		for _, o := range report.Others {
+			fmt.Fprintf(out, "note: %s, another user's mount, does not answer and does not count: %s\n", top.Visible(o.Mount), top.Visible(o.Error))
 		}
 	}
 	switch report.Health {

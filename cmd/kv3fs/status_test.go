@@ -1,14 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/internal/admin/api"
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
@@ -19,6 +26,7 @@ type shownStatus struct {
 		Mount, Data, Health, Error string
 		Status                     *api.Status
 	}
+	Others []struct{ Mount, Error string }
 }
 
 // A daemon is found by its mount, its data directory and what is below them; its exit status says how it is: also of one that
@@ -100,5 +108,67 @@ func TestStatusOfHostileNames(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(out), &whole); err != nil || string(whole.NotUTF8["/daemons/0/data"]) != data || string(whole.Daemons[0].Status.NotUTF8["/data"]) != data {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A mount that another user has made and that hangs is named, and changes neither the health nor the exit status; asked for, it is unhealthy.
+// The test does this in a process with mounts of its own: no other test may meet that mount.
+func TestStatusBesideHungMount(t *testing.T) {
+	if os.Geteuid() != 0 {
+		daemontest.NotTested(t, "only root makes mounts of other users")
+	}
+	const variable = "KV3FS_TEST_BESIDE_HUNG_MOUNT"
+	if inside := os.Getenv(variable); inside != "" {
+		bin, mount, _ := strings.Cut(inside, "\n")
+		besideHungMount(t, &operated{t: t, bin: bin}, mount)
+		return
+	}
+	o := operate(t)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStatusBesideHungMount$", "-test.count=1")
+	cmd.Env = append(os.Environ(), variable+"="+o.bin+"\n"+o.Mount)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func besideHungMount(t *testing.T, o *operated, mount string) {
+	mounts, err := host.Local().Mounts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mounts {
+		if m.Type == host.HF3FSType && m.Point != mount {
+			_ = unix.Unmount(m.Point, unix.MNT_DETACH) // of another test, and of this namespace only
+		}
+	}
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hung := t.TempDir()
+	if err := unix.Mount("hf3fs.x", hung, host.HF3FSType, 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=65534,group_id=65534,allow_other", fuse)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := cmp.Or(unix.Close(fuse), unix.Unmount(hung, unix.MNT_DETACH), unix.Unmount(mount, unix.MNT_DETACH)); err != nil {
+			t.Error(err)
+		}
+	}()
+	status := func(args ...string) (is shownStatus, exit int) {
+		out, errs, exit := o.try("/", append([]string{"status", "--json"}, args...)...)
+		if err := json.Unmarshal([]byte(out), &is); err != nil {
+			t.Errorf("%v: %s%s", err, out, errs)
+		}
+		return is, exit
+	}
+	if is, exit := status(); exit != 0 && exit != exitWarnings || len(is.Daemons) != 1 || len(is.Others) != 1 || is.Others[0].Mount != hung {
+		t.Errorf("status %d: %+v", exit, is)
+	}
+	if is, exit := status(mount); exit != 0 && exit != exitWarnings || len(is.Daemons) != 1 || len(is.Others) != 0 {
+		t.Errorf("of the other one: status %d: %+v", exit, is)
+	}
+	if is, exit := status(hung); exit != exitUnhealthy || len(is.Daemons) != 1 || is.Daemons[0].Mount != hung {
+		t.Errorf("of it: status %d: %+v", exit, is)
 	}
 }

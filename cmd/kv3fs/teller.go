@@ -37,13 +37,22 @@ func (t *teller) fails(msg string, err error) {
 
 // logFlags say how a server logs.
 type logFlags struct {
-	Level  slog.Level     `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
+	Level  logLevel       `default:"INFO" help:"DEBUG, INFO, WARN or ERROR."`
 	Format logging.Format `default:"text" enum:"text,json" help:"Format of the log on standard error. json: a JSON object a line; durations are in seconds."`
+}
+
+// logLevel is a level that silences no error.
+type logLevel struct{ slog.Level }
+
+// UnmarshalText parses it.
+func (l *logLevel) UnmarshalText(text []byte) (err error) {
+	l.Level, err = logging.ParseLevel(string(text))
+	return err
 }
 
 // open begins the log, at a level of at least least. From then on all that the process says goes there.
 func (f *logFlags) open(t *teller, least slog.Level) *logging.Log {
-	lines := logging.New(t.stderr, max(f.Level, least), f.Format)
+	lines := logging.New(t.stderr, max(f.Level.Level, least), f.Format)
 	log := lines.Logger()
 	t.log.Store(log)
 	slog.SetDefault(log) // what libraries say

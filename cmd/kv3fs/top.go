@@ -78,7 +78,7 @@ func (c *topCmd) Run(ctx context.Context, out io.Writer) error {
 
 // chosen returns what asks the daemon that is chosen.
 func (c *topCmd) chosen(ctx context.Context) (_ top.Ask, done func(), err error) {
-	daemons, err := runningDaemons(ctx, string(c.Path))
+	daemons, _, err := runningDaemons(ctx, string(c.Path))
 	if err != nil {
 		return nil, nil, err
 	}

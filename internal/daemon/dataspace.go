@@ -37,10 +37,13 @@ func newDataSpace(dir string) *dataSpace {
 const spaceAge = time.Second
 
 // look returns what the file system has. The error is the file system's, or the context's where it does not answer.
-func (d *dataSpace) look(ctx context.Context) (space, error) {
+func (d *dataSpace) look(ctx context.Context) (space, error) { return d.lookNow(ctx, spaceAge) }
+
+// lookNow is look for an answer that is at most so old.
+func (d *dataSpace) lookNow(ctx context.Context, age time.Duration) (space, error) {
 	// Nobody waits for that goroutine: on a file system that hangs for ever, it ends with the process.
 	start := func(ask func()) { go ask() }
-	return d.answer.get(ctx, start, spaceAge, func() (space, error) {
+	return d.answer.get(ctx, start, age, func() (space, error) {
 		var st unix.Statfs_t
 		if err := unix.Statfs(d.dir, &st); err != nil {
 			return space{}, err

@@ -14,6 +14,9 @@ const (
 	fullQuiet = 30 * time.Second
 )
 
+// muchFree is more than an engine that has met a full disk gives back at once.
+const muchFree = 1 << 30
+
 // leastFree is less than most writes of KV cache need.
 const leastFree = 1 << 20
 
@@ -27,6 +30,7 @@ type diskFull struct {
 
 	since  time.Time // the disk is full; zero: it is not
 	last   time.Time // of the last write that failed, as far as it was seen
+	first  time.Time // of the writes that have failed with fullQuiet between none of them
 	seen   int64     // of fails
 	before int64     // of fails, when the disk became full
 }
@@ -55,8 +59,12 @@ func (d *diskFull) run(ctx context.Context) {
 		case <-tick.C:
 		case <-d.wake:
 		}
+		age := spaceAge
+		if d.fails.Load() > d.seen {
+			age = 0 // what was free a moment ago is not why a write has failed
+		}
 		look, cancel := context.WithTimeout(ctx, fullEvery)
-		s, err := d.space.look(look)
+		s, err := d.space.lookNow(look, age)
 		cancel()
 		if err == nil { // else others say that it hangs
 			d.found(s, time.Now())
@@ -68,6 +76,9 @@ func (d *diskFull) found(s space, now time.Time) {
 	before := d.seen
 	d.seen = d.fails.Load()
 	if d.seen > before {
+		if d.last.IsZero() || now.Sub(d.last) >= fullQuiet {
+			d.first = now
+		}
 		d.last = now
 	}
 	least := int64(leastFree)
@@ -75,7 +86,8 @@ func (d *diskFull) found(s space, now time.Time) {
 		least *= 2 // it does not go to and fro
 	}
 	bytes, files := s.bytes > 0 && s.freeBytes < least, s.files > 0 && s.freeFiles == 0
-	refuses := !d.last.IsZero() && now.Sub(d.last) < fullQuiet
+	// A disk that was full when a write failed has room once the engine has removed what it had written: that is no reason to blame a quota.
+	refuses := !d.last.IsZero() && now.Sub(d.last) < fullQuiet && (!d.since.IsZero() || d.last.Sub(d.first) >= fullEvery && s.freeBytes >= muchFree)
 	switch full := bytes || files || refuses; {
 	case full && d.since.IsZero():
 		d.since, d.before = now, before

@@ -48,7 +48,7 @@ func newRingMetrics(rings *ringserver.Server) *ringMetrics {
 		expired:  desc("requests_expired_total", "Requests that were answered with ETIMEDOUT because they met the deadline (--deadline): the data directory's file system does not answer. Engines lose these loads and saves.", "direction"),
 		refused: desc("refused_total",
 			"Registrations that were refused: iovs, rings, links that are neither, and users' submit semaphores. The log says what to do. File descriptors are registered in the client; a request with one that is unknown fails with EBADF.", "what", "errno"),
-		device: prometheus.NewDesc("kv3fs_data_io_seconds", "Time of the calls by which rings read and wrote files and that waited for the device of the data directory. What is in the page cache, or goes there first, does not wait.", []string{"direction"}, nil),
+		device: prometheus.NewDesc("kv3fs_data_io_seconds", "Time of the calls by which rings read and wrote files and that waited for the device of the data directory. What is in the page cache, or goes there first, does not wait. Without checksums; also calls that failed. One that hangs counts when it ends: see kv3fs_ring_stuck_workers.", []string{"direction"}, nil),
 	}
 }
 

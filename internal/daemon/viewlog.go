@@ -31,8 +31,11 @@ func (l shownLog) Level() string { return nameOf(l.Log.Level().Level()) }
 
 // SetLevel implements api.Leveler.
 func (l shownLog) SetLevel(name string) error {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(name)); err != nil || nameOf(level) != strings.ToLower(name) {
+	level, err := logging.ParseLevel(name)
+	if err != nil {
+		return err
+	}
+	if nameOf(level) != strings.ToLower(name) {
 		return fmt.Errorf("there is no level %q", name)
 	}
 	l.Log.Level().Set(level)

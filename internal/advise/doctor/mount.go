@@ -359,19 +359,15 @@ type Served struct {
 	Err    error        // why it does not
 }
 
-// Mounts asks all mounts of this host for their daemons. It needs Host and Probe, and returns in bounded time whatever hangs.
-func Mounts(ctx context.Context, o Options) ([]Served, error) {
-	mounts, err := o.Host.Mounts()
-	if err != nil {
-		return nil, err
-	}
+// Mounts asks mounts of this host for their daemons, all at once. It needs Host and Probe, and returns in bounded time whatever hangs.
+func Mounts(ctx context.Context, o Options, points []string) []Served {
 	var all []Served
-	for _, m := range probeMounts(ctx, &o, host.HF3FS(mounts)) {
+	for _, m := range probeMounts(ctx, &o, points) {
 		s := Served{Point: m.point, Daemon: m.facts.Daemon, Err: m.err}
 		if s.Err == nil && m.facts.OpenErr.failed() {
 			s.Err = errors.New(m.facts.OpenErr.Text)
 		}
 		all = append(all, s)
 	}
-	return all, nil
+	return all
 }

@@ -187,7 +187,7 @@ func (r *ring) expire(limit int64) (late overdue) {
 			r.post(q, -int64(syscall.ETIMEDOUT))
 			r.noteExpired()
 			late.requests++
-			if before == stateBegun {
+			if before == stateBegun && !q.awaitsRoom.Load() {
 				late.begun++
 			}
 		}

@@ -68,7 +68,9 @@ type borrowed struct {
 	grew     bool  // written, but Settle has not been called
 	reserved int64 // for that
 
-	summing int64 // how long checksums took in this turn, by the clock's ticks
+	summing int64         // how long checksums took in this turn, by the clock's ticks
+	timed   bool          // the call is timed exactly
+	hashing time.Duration // how long checksums took in a call that is
 
 	check *integrity.Read // these are the worker's
 	sums  *integrity.Write
@@ -295,10 +297,12 @@ func (s *Server) movePiece(r *ring, b *borrowed, q *request) (n int64, err error
 	var waited bool
 	if timed := size >= timedBytes || r.slow.Load(); timed {
 		defer func(began time.Time) {
-			if waited && err == nil {
-				s.device[directionOf(r.write)].Observe(time.Since(began))
+			if waited {
+				s.device[directionOf(r.write)].Observe(time.Since(began) - b.hashing)
 			}
 		}(time.Now())
+		b.timed, b.hashing = true, 0
+		defer func() { b.timed = false }()
 	}
 	if r.write {
 		sums := b.file.Sums().BeginWrite(b.sums, b.file.FD(), fileOff+moved, size)
@@ -312,6 +316,21 @@ func (s *Server) movePiece(r *ring, b *borrowed, q *request) (n int64, err error
 	return n, err
 }
 
+// timeSums begins to take or compare checksums, until the function that it returns is called.
+func (b *borrowed) timeSums(c *clock) (end func()) {
+	tick := c.tickedAt()
+	var began time.Time
+	if b.timed {
+		began = time.Now()
+	}
+	return func() {
+		b.summing += c.tickedAt() - tick
+		if b.timed {
+			b.hashing += time.Since(began)
+		}
+	}
+}
+
 // write stores w, which is at offset off of its iov, in a file, and takes its checksums.
 func (s *Server) write(b *borrowed, sums *integrity.Write, w shm.Window, off, fileOff int64) (n int64, waited bool, err error) {
 	if sums == nil {
@@ -319,10 +338,9 @@ func (s *Server) write(b *borrowed, sums *integrity.Write, w shm.Window, off, fi
 	}
 	var hashed int64 // of w
 	hash := func(n int64) {
-		began := s.clock.tickedAt()
+		defer b.timeSums(s.clock)()
 		sums.Hash(w.From(hashed).First(n - hashed))
 		hashed = n
-		b.summing += s.clock.tickedAt() - began
 	}
 	n, waited, err = s.mover.WritePieces(b.file, w, off, fileOff, blockio.Pieces{Bytes: integrity.RangeBytes, Moved: hash})
 	if err == nil {

@@ -28,9 +28,9 @@ func (s *Server) read(b *borrowed, w shm.Window, off, fileOff int64) (n int64, w
 			return
 		}
 		arrived = n
-		began := s.clock.tickedAt()
+		end := b.timeSums(s.clock)
 		bad, found := b.check.Check(w.From(checked).First(n-checked), fileOff+checked)
-		b.summing += s.clock.tickedAt() - began
+		end()
 		if found {
 			f.Damaged(bad)
 			damage = true

@@ -35,9 +35,11 @@ type request struct {
 	// it, and whoever posts the completion reads it.
 	countedIn atomic.Pointer[directoryTraffic]
 
-	spent     [spentParts]int64 // written by the worker that has it, and by who takes and queues it
-	waitsAt   int64             // since when it waits for a turn; guarded by ring.mu
-	expiredIn int32             // the state in which its deadline met it; stateDone if none has; guarded by ring.mu
+	spent [spentParts]int64 // written by the worker that has it, and by who takes and queues it
+	// awaitsRoom says that its worker waits until something else was removed.
+	awaitsRoom atomic.Bool
+	waitsAt    int64 // since when it waits for a turn; guarded by ring.mu
+	expiredIn  int32 // the state in which its deadline met it; stateDone if none has; guarded by ring.mu
 
 	begun       bool // it was taken before; guarded by ring.mu
 	unfinished  bool // more pieces follow; for the worker that has it

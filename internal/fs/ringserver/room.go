@@ -25,6 +25,8 @@ func (s *Server) reserve(w *worker, r *ring, q *request, b *borrowed) (reserved 
 	left := s.opts.Deadline - time.Duration(s.clock.now()-q.admitted)
 	b.settle() // others may be waiting for what this batch has taken too much
 	r.poller.awaitsRoom(w)
+	q.awaitsRoom.Store(true)
+	defer q.awaitsRoom.Store(false)
 	return b.file.Reserve(off, n, time.Now().Add(left-s.opts.Deadline/roomPart), nil)
 }
 

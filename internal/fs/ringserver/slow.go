@@ -57,10 +57,19 @@ func (r *ring) noteSlow(q *request, result int64, took time.Duration) {
 		slow.spent[spentDevice] = max(int64(took)-slow.spent[spentQueued], 0)
 		slow.inCall = true
 	case stateBegun:
+		part := spentOpening
+		if q.awaitsRoom.Load() {
+			part = spentRoom
+		}
 		slow.spent[spentQueued] = max(q.takenAt-q.admitted, 0)
-		slow.spent[spentOpening] = max(int64(took)-slow.spent[spentQueued], 0)
-	case stateQueued, stateTaken: // behind others of its batch, perhaps
-		slow.spent[spentQueued] = int64(took)
+		slow.spent[part] = max(int64(took)-slow.spent[spentQueued], 0)
+	case stateQueued, stateTaken: // no worker has it, or others of its batch come first; pieces of it may have been moved
+		slow.spent = q.spent
+		rest := int64(took)
+		for _, spent := range q.spent {
+			rest -= spent
+		}
+		slow.spent[spentQueued] += max(rest, 0)
 	default:
 		slow.spent = q.spent
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -86,5 +87,47 @@ func TestCauseOfSlowRequest(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no line has %s:\n%s", want, text)
 		}
+	}
+}
+
+// What a request has spent before its deadline met it is told, in whichever state: between two pieces on a slow disk it is not its turn that did not come.
+func TestCauseOfExpiredRequest(t *testing.T) {
+	const took = 3 * time.Second
+	r := &ring{server: &Server{clock: newClock(time.Hour)}, cred: cred.Caller{UID: 1}, process: &processTraffic{pid: 7}}
+	spent := func(state int32, room bool, before [spentParts]int64) [spentParts]int64 {
+		q := &request{expiredIn: state, spent: before, admitted: 0, takenAt: int64(time.Second)}
+		q.awaitsRoom.Store(room)
+		r.slowOnes = nil
+		r.noteSlow(q, -int64(syscall.ETIMEDOUT), took)
+		return r.slowOnes[0].spent
+	}
+	device := [spentParts]int64{spentDevice: int64(2 * time.Second)}
+	for _, state := range []int32{stateQueued, stateTaken} {
+		if got := spent(state, false, device); got != [spentParts]int64{spentQueued: int64(time.Second), spentDevice: int64(2 * time.Second)} {
+			t.Errorf("in state %d: %v", state, got)
+		}
+	}
+	if got := spent(stateQueued, false, [spentParts]int64{}); got[spentQueued] != int64(took) {
+		t.Errorf("never taken: %v", got)
+	}
+	if got := spent(stateBegun, true, device); got[spentRoom] != int64(2*time.Second) || got[spentOpening] != 0 {
+		t.Errorf("waiting for room: %v", got)
+	}
+	if got := spent(stateBegun, false, device); got[spentOpening] != int64(2*time.Second) || got[spentRoom] != 0 {
+		t.Errorf("opening: %v", got)
+	}
+}
+
+// A batch whose request was answered with ETIMEDOUT meanwhile has failed.
+func TestBatchOfExpiredRequest(t *testing.T) {
+	s := &Server{clock: newClock(time.Hour)}
+	r := &ring{server: s, cred: cred.Caller{UID: 1, PID: 8}, process: &processTraffic{pid: 7}}
+	expired, rescued, good := &request{expiredIn: stateRunning}, &request{expiredIn: stateDone}, &request{expiredIn: stateDone}
+	expired.state.Store(stateAnswered)
+	rescued.state.Store(stateAnswered)
+	good.state.Store(stateDone)
+	b := s.batchOf(r, job{batch: []*request{expired, rescued, good}}, time.Now(), false)
+	if b.Failed != 1 || b.Requests != 3 || b.PID != 7 {
+		t.Errorf("%+v", b)
 	}
 }

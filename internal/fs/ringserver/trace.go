@@ -15,7 +15,7 @@ type Batch struct {
 
 // batchOf describes a batch before its completions are posted.
 func (s *Server) batchOf(r *ring, j job, began time.Time, waited bool) Batch {
-	b := Batch{Began: began, Ended: time.Now(), Admitted: began, Write: r.write, Requests: len(j.batch), Bytes: j.bytes, UID: int(r.cred.UID), PID: int(r.cred.PID), WaitsDevice: waited}
+	b := Batch{Began: began, Ended: time.Now(), Admitted: began, Write: r.write, Requests: len(j.batch), Bytes: j.bytes, UID: int(r.cred.UID), PID: r.process.pid, WaitsDevice: waited}
 	now := s.clock.now()
 	for i, q := range j.batch {
 		if at := b.Ended.Add(-time.Duration(now - q.admitted)); at.Before(b.Admitted) {
@@ -24,9 +24,16 @@ func (s *Server) batchOf(r *ring, j job, began time.Time, waited bool) Batch {
 		if i == 0 {
 			b.Inode = q.args.FileIno
 		}
-		if q.result < 0 {
+		if q.result < 0 || q.state.Load() == stateAnswered && r.expired(q) {
 			b.Failed++
 		}
 	}
 	return b
+}
+
+// expired reports whether a request was answered because its deadline had passed.
+func (r *ring) expired(q *request) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return q.expiredIn != stateDone
 }
