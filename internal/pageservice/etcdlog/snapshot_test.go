@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
@@ -110,13 +111,23 @@ func TestOnlyOldSnapshotsAreRemoved(t *testing.T) {
 	var refs []reference
 	for _, h := range []snapshotHeader{
 		{by: writer{Host: "a"}, cluster: "c1", index: 5}, {by: writer{Host: "b"}, cluster: "c1", index: 7}, {by: writer{Host: "c"}, cluster: "c1", index: 7},
-		{by: writer{Host: "a"}, cluster: "c1", index: 9}, {by: writer{Host: "a"}, cluster: "c2", index: 5},
+		{by: writer{Host: "a"}, cluster: "c1", index: 9}, {by: writer{Host: "a"}, cluster: "c2", index: 5}, {by: writer{Host: "a-b"}, cluster: "c3", index: 50},
 	} {
 		r, err := writeSnapshot(dir, &h, emitSample)
 		if err != nil {
 			t.Fatal(err)
 		}
 		refs = append(refs, r)
+	}
+	former := time.Now().Add(-formerAge - time.Hour) // of clusters before: c3
+	no := filepath.Join(dir, "no-snapshot-1")
+	if err := os.WriteFile(no, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, old := range []string{no, filepath.Join(dir, refs[0].File), filepath.Join(dir, refs[5].File)} {
+		if err := os.Chtimes(old, former, former); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := removeSnapshots(dir, "c1", 7, refs[1:2]); err != nil {
 		t.Fatal(err)
@@ -129,7 +140,7 @@ func TestOnlyOldSnapshotsAreRemoved(t *testing.T) {
 	for _, e := range entries {
 		left = append(left, e.Name())
 	}
-	want := []string{refs[1].File, refs[3].File, refs[4].File}
+	want := []string{refs[1].File, refs[3].File, refs[4].File, filepath.Base(no)}
 	if slices.Sort(want); !slices.Equal(left, want) {
 		t.Errorf("%q are left; want %q", left, want)
 	}

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kv3fs/kv3fs/internal/pageservice"
 )
@@ -62,22 +64,47 @@ func readSnapshot(dir, cluster string, r reference, each func(rec []byte) error)
 	return nil
 }
 
-// removeSnapshots removes this cluster's snapshots up to an index, except for those that are kept.
+// formerAge is how much older than the snapshots in use one of another cluster is when it is removed. While pages are being moved, two hosts may believe for some
+// seconds that theirs are in use; this is longer than that, and than clocks of hosts differ.
+const formerAge = 24 * time.Hour
+
+// removeSnapshots removes this cluster's snapshots up to an index, except for those that are kept, and those of clusters that were used before: a log that
+// pages are moved back to is begun anew.
 func removeSnapshots(dir, cluster string, upTo uint64, keep []reference) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
+	var former time.Time // snapshots of other clusters from before then are of no use
+	for _, r := range keep {
+		info, err := os.Stat(filepath.Join(dir, r.File))
+		if err != nil {
+			former = time.Time{} // the log can be read without it, or the follower says that it cannot
+			break
+		}
+		if at := info.ModTime().Add(-formerAge); former.IsZero() || at.Before(former) {
+			former = at
+		}
+	}
 	var errs []error
 	for _, e := range entries {
-		var index uint64
-		rest, ours := strings.CutPrefix(e.Name(), cluster+"-")
-		if _, err := fmt.Sscanf(rest, "%020d-", &index); !ours || err != nil || index > upTo {
-			continue
+		of, index, ok := snapshotOf(e.Name())
+		needless := ok && of == cluster && index <= upTo && !slices.ContainsFunc(keep, func(r reference) bool { return r.File == e.Name() })
+		if ok && of != cluster {
+			info, err := e.Info()
+			needless = err == nil && info.ModTime().Before(former)
 		}
-		if !slices.ContainsFunc(keep, func(r reference) bool { return r.File == e.Name() }) {
+		if needless {
 			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// snapshotOf returns what the name of a snapshot says, also of one that was not finished.
+func snapshotOf(name string) (cluster string, index uint64, ok bool) {
+	cluster, rest, _ := strings.Cut(name, "-")
+	digits, _, ok := strings.Cut(rest, "-")
+	index, err := strconv.ParseUint(digits, 10, 64)
+	return cluster, index, ok && err == nil && len(digits) == 20
 }
