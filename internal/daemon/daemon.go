@@ -227,7 +227,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Pages.health = c.health
 	c.Pages.registry = newRegistry(c.Version)
 	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(atWork), newLookupMetrics(looked), newClientMetrics(rings), healthMetric(c.health), space)
-	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared, on.late}, c.Pages, pageFiles)
+	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared, on.late, newVisible(data, me, mover, on)}, c.Pages, pageFiles)
 	if err != nil {
 		return err
 	}

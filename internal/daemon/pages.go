@@ -66,11 +66,12 @@ const pagesDir = "pages"
 
 // pagesPlace is where a page service keeps its state.
 type pagesPlace struct {
-	data   string
-	host   string // this host's state directory; "": nothing can be written
-	me     hostID
-	shared bool // other hosts may use the data directory
-	late   host.LateWrites
+	data    string
+	host    string // this host's state directory; "": nothing can be written
+	me      hostID
+	shared  bool // other hosts may use the data directory
+	late    host.LateWrites
+	visible *visible // nil: this daemon moves no bytes
 }
 
 // RunPages runs a page service without a mount until ctx ends; identity and sharing are as in Config. It
@@ -104,7 +105,7 @@ func runPages(ctx context.Context, dataDirectory, identity string, sharing Shari
 		return err
 	}
 	defer p.tracer.Close()
-	s, err := startPages(ctx, pagesPlace{data, dir, me, on.shared, on.late}, p, nil)
+	s, err := startPages(ctx, pagesPlace{data: data, host: dir, me: me, shared: on.shared, late: on.late}, p, nil)
 	if err != nil {
 		return err
 	}

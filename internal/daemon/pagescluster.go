@@ -119,7 +119,7 @@ func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, 
 	o.Store = r.state
 	o.Registry.MustRegister(newClusterMetrics(r))
 	r.server = httpserver.New(nil, o)
-	peers.Handler = forward.NewHandler(r.server, forward.HandlerOptions{Identity: me, Token: p.Cluster.Token, Log: p.Log})
+	peers.Handler = forward.NewHandler(r.server, forward.HandlerOptions{Identity: me, Token: p.Cluster.Token, Visible: at.visible.answers(), Log: p.Log})
 	r.client = forward.New(fo)
 	r.server.Switch(httpserver.Source{Leader: r})
 	if err != nil {
@@ -144,6 +144,7 @@ func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, 
 		end()
 		<-r.done
 		r.client.Close()
+		at.visible.close()
 		return nil
 	}
 	return r.server, nil
@@ -317,6 +318,7 @@ func (r *replica) serve(ctx context.Context, c *cluster.Cluster) {
 	defer cancel()
 	around.Go(func() { _ = c.WatchLeader(ctx, r.noteLeader) }) // ends with ctx
 	around.Go(func() { _ = c.Announce(ctx, r.announced) })     // likewise
+	around.Go(func() { r.checkVisibility(ctx, c) })
 	for r.follows.Err() == nil {
 		if err := r.turn(r.follows, c); err != nil && r.follows.Err() == nil {
 			r.etcd.Store(nil)

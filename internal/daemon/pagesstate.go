@@ -100,7 +100,7 @@ func (r *replica) state(ctx context.Context) httpserver.StoreState {
 type clusterMetrics struct {
 	r                                             *replica
 	leading, applied, head, lag, hosts, lead, age *prometheus.Desc
-	conflict, bytes                               *prometheus.Desc
+	conflict, bytes, visible                      *prometheus.Desc
 }
 
 func newClusterMetrics(r *replica) *clusterMetrics {
@@ -117,13 +117,14 @@ func newClusterMetrics(r *replica) *clusterMetrics {
 		lead:     desc("leader_changes_total", "How often another host has taken the lead since this daemon started. Each change costs engines a moment of misses."),
 		age:      desc("leader_age_seconds", "For how long the present leader has led, as far as this daemon has seen; absent while nobody leads."),
 		conflict: desc("hosts_disagree", "1 while this host leads and hosts have different states at the same place of the log: no snapshot is taken until they were restarted. kv3fs pages stat names them."),
+		visible:  desc("writes_visible", "1 if another host reads at once what this one's rings write, 0 if only later: engines there may get wrong KV. Absent until another host has said so since the start."),
 		bytes:    desc("etcd_bytes", "Database of a member of etcd. used: what is in it; the rest is free inside. quota: at which it takes nothing more; absent where it does not say. New keys are refused when used is 70 % of quota.", "member", "kind"),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (m *clusterMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.leading, m.applied, m.head, m.lag, m.hosts, m.lead, m.age, m.conflict, m.bytes} {
+	for _, d := range []*prometheus.Desc{m.leading, m.applied, m.head, m.lag, m.hosts, m.lead, m.age, m.conflict, m.bytes, m.visible} {
 		out <- d
 	}
 }
@@ -148,6 +149,9 @@ func (m *clusterMetrics) Collect(out chan<- prometheus.Metric) {
 	}
 	is(m.leading, s.Role == string(etcdlog.Leading))
 	is(m.conflict, s.Conflict != "")
+	if at := m.r.at.visible.known(); at != nil {
+		is(m.visible, *at)
+	}
 	if s.Leader != nil {
 		gauge(m.age, s.Leader.ForSeconds)
 	}

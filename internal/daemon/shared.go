@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,10 +38,12 @@ const sharedTimeout = time.Second
 // store is what the data directory is on.
 type store struct {
 	fs     host.FileSystem
-	shared bool // other hosts may change the files
-	sync   bool // they see what was written only after fdatasync
+	shared bool         // other hosts may change the files
+	sync   *atomic.Bool // they see what was written only after fdatasync, as far as is known; nil where they do not exist
 	late   host.LateWrites
 }
+
+func (s store) syncs() bool { return s.sync != nil && s.sync.Load() }
 
 // dataStore looks at what a data directory, a path without symbolic links, is on, and logs what follows.
 func dataStore(h host.Host, data string, want Sharing, mode blockio.Mode, log *slog.Logger) (store, error) {
@@ -73,16 +76,17 @@ func serveOn(fs host.FileSystem, m host.Mount, want Sharing, mode blockio.Mode, 
 		log.Warn("the data directory is served as this host's alone, because of --io buffered and though its file system is unknown: if other hosts change it, that may be seen late or never; say --shared on or off", attrs...)
 		return s
 	}
-	s.shared, s.sync = true, !s.fs.Visible
+	s.shared, s.sync = true, new(atomic.Bool)
+	s.sync.Store(!s.fs.Visible)
 	s.late = host.LateWritesOf(s.fs, m, glusterVolume(m))
 	if s.fs.Name == host.GlusterFS {
 		if glusterWritesThrough(m) {
-			s.sync = false
+			s.sync.Store(false)
 		} else {
 			attrs = append(attrs, "cure", "gluster volume set VOLUME performance.strict-o-direct on, then mount it again, as a whole: writes need no sync any more")
 		}
 	}
-	attrs = append(attrs, "sync", s.sync)
+	attrs = append(attrs, "sync", s.sync.Load())
 	if s.fs.Reach == host.AnyHosts && want == SharingAuto {
 		log.Warn("other hosts may change the data directory, for all that is known of its file system: no page cache is used; say --shared off if only this host does", attrs...)
 		return s

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,7 +54,7 @@ func TestDataStore(t *testing.T) {
 	} {
 		var said bytes.Buffer
 		on, err := dataStore(mountedOn(t, dir, c.kind), dir, c.want, blockio.Auto, slog.New(slog.NewTextHandler(&said, nil)))
-		if err != nil || on.shared != c.shared || on.sync != c.sync || !strings.Contains(said.String(), c.says) {
+		if err != nil || on.shared != c.shared || on.syncs() != c.sync || !strings.Contains(said.String(), c.says) {
 			t.Errorf("%s, %v: %+v, %v; said %s", c.kind, c.want, on, err, said.String())
 		}
 	}
@@ -89,7 +90,8 @@ func TestSharedChangesModes(t *testing.T) {
 	dir := t.TempDir()
 	given := settings.Defaults()
 	given.AttrTimeout, given.EntryTimeout, given.NegativeTimeout = Auto, 7*time.Second, Auto
-	shared, alone := store{shared: true, sync: true}, store{}
+	shared, alone := store{shared: true, sync: new(atomic.Bool)}, store{}
+	shared.sync.Store(true)
 	if o := shared.timeouts(given); o.AttrTimeout != time.Second || o.EntryTimeout != 7*time.Second || o.NegativeTimeout != time.Second {
 		t.Errorf("shared: %v, %v, %v", o.AttrTimeout, o.EntryTimeout, o.NegativeTimeout)
 	}
@@ -97,10 +99,10 @@ func TestSharedChangesModes(t *testing.T) {
 		t.Errorf("alone: %v, %v, %v", o.AttrTimeout, o.EntryTimeout, o.NegativeTimeout)
 	}
 	for _, mode := range []blockio.Mode{blockio.Auto, blockio.Direct} {
-		if m, err := shared.mover(mode, dir); err != nil || m.Mode != blockio.Shared || !m.Sync {
+		if m, err := shared.mover(mode, dir); err != nil || m.Mode != blockio.Shared || m.Sync != shared.sync {
 			t.Errorf("shared, %v: %+v, %v", mode, m, err)
 		}
-		if m, err := alone.mover(mode, dir); err != nil || m.Mode != mode || m.Sync {
+		if m, err := alone.mover(mode, dir); err != nil || m.Mode != mode || m.Sync != nil {
 			t.Errorf("alone, %v: %+v, %v", mode, m, err)
 		}
 	}

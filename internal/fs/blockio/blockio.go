@@ -5,6 +5,7 @@ package blockio
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -117,9 +118,9 @@ const lustreMagic = 0x0bd00bd0
 type Mover struct {
 	Mode Mode
 	Kind Kind // of the data directory
-	// Sync makes every write of Shared end with fdatasync: without it, other hosts may not see
-	// what was written.
-	Sync bool
+	// Sync, while it is true, makes every write of Shared end with fdatasync: without it, other hosts may not see
+	// what was written. Nil is false.
+	Sync *atomic.Bool
 }
 
 // Read fills w from offset off of f, with zeros where the file has a hole, and stops
@@ -225,7 +226,7 @@ func (m Mover) Write(f File, w shm.Window, windowOff, off int64) (n int64, waite
 func (m Mover) WritePieces(f File, w shm.Window, windowOff, off int64, pieces Pieces) (n int64, waited bool, err error) {
 	if m.Mode == Shared {
 		write := func() (err error) {
-			n, err = writeShared(f, w, windowOff, off, m.Sync)
+			n, err = writeShared(f, w, windowOff, off, m.Sync != nil && m.Sync.Load())
 			return err
 		}
 		if f.Confine(w.Len()) {

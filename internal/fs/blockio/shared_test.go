@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,7 @@ func TestSharedLeavesNothingCached(t *testing.T) {
 	}
 	piece := make([]byte, 128<<10)
 	mem, got := memory(t, size), memory(t, size)
-	m := Mover{Mode: Shared, Kind: Disk, Sync: true}
+	m := Mover{Mode: Shared, Kind: Disk, Sync: always()}
 	for i, c := range [][2]int64{{0, size}, {4096, 8192}, {1, 100}, {5000, 70000}, {4096, 4097}, {0, 1}, {5<<20 + 1, 100}, {6<<20 + 4096, 8192}, {7<<20 - 1, 2}} {
 		off, n := c[0], c[1]
 		copy(mem, randomBytes(int(n) + i)[i:])
@@ -73,4 +74,11 @@ func TestModesHaveNames(t *testing.T) {
 	if _, err := ParseMode(fmt.Sprint(Shared)); err == nil {
 		t.Error("--io shared is accepted, which the file system decides")
 	}
+}
+
+// always is for writes that are synced.
+func always() *atomic.Bool {
+	var b atomic.Bool
+	b.Store(true)
+	return &b
 }

@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"sync/atomic"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -8,12 +10,14 @@ import (
 type Sharing struct {
 	// Uncached keeps the page cache out of it: it would not hear of other hosts' writes.
 	Uncached bool
-	// Sync makes closing a file that was opened for writing sync it, even if the page cache had no part in it:
-	// without that, other hosts may not see what was written.
-	Sync bool
+	// Sync, while it is true, makes closing a file that was opened for writing sync it, even if the page cache had no part in it:
+	// without that, other hosts may not see what was written. Nil is false.
+	Sync *atomic.Bool
 	// Forget drops what the page cache has of a descriptor's file, where it had to be used. It is set where Uncached is.
 	Forget func(fd int)
 }
+
+func (s *Sharing) syncs() bool { return s.Sync != nil && s.Sync.Load() }
 
 // stillThere has the file system open a file that is open here already, in place of sharing a descriptor. Another host may
 // have replaced or removed it, and some file systems learn that by an open only: GlusterFS believes a name for as long as
@@ -113,7 +117,7 @@ func (h *Handle) Publish() error {
 	}
 	h.file.of.publishing.Lock()
 	defer h.file.of.publishing.Unlock()
-	if !h.file.of.cached.Swap(false) && !sharing.Sync && h.file.renewal.lost.Load() == h.heard.Load() {
+	if !h.file.of.cached.Swap(false) && !sharing.syncs() && h.file.renewal.lost.Load() == h.heard.Load() {
 		return nil
 	}
 	if err := h.Sync(true); err != nil {

@@ -55,6 +55,8 @@ var (
 	ErrNoLeader = errors.New("no host is known to lead the page service; one is elected within seconds if most members of etcd work")
 	// ErrMine: this host is to lead, but does not answer yet.
 	ErrMine = errors.New("this host is about to lead the page service")
+	// ErrNoReader: a host runs a kv3fs that reads no files for others: an older one, or one that serves pages alone.
+	ErrNoReader = errors.New("it does not say what it reads")
 	// errChanged ends requests to a host that leads no more.
 	errChanged = errors.New("the page service's leader has changed")
 )
@@ -182,6 +184,20 @@ func (c *Client) known(to Target) error {
 		return nil
 	}
 	return c.silent
+}
+
+// Visible asks a host, which need not lead, what it reads of a file that this host has written. ErrNoReader: it does not answer such questions.
+func (c *Client) Visible(ctx context.Context, to Target, question []byte) (answer []byte, err error) {
+	a, err := c.send(ctx, to, httpserver.Forwarded{Method: http.MethodPost, Path: visiblePath, Body: question})
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Status == http.StatusNotFound || a.Status == http.StatusMisdirectedRequest:
+		return nil, fmt.Errorf("%s: %w", to.Host, ErrNoReader)
+	case a.Status != http.StatusOK:
+		return nil, fmt.Errorf("%s: %s", to.Host, bytes.TrimSpace(a.Body))
+	}
+	return a.Body, nil
 }
 
 // Forward has the leader answer a request. It tries twice at most: again at the next leader, or where the first

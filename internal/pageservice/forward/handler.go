@@ -1,8 +1,10 @@
 package forward
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -24,7 +26,9 @@ type Server interface {
 type HandlerOptions struct {
 	Identity
 	Token string // that hosts must show; "": the listener's TLS has checked them
-	Log   *slog.Logger
+	// Visible answers another host's question about a file of that host's; nil: this kv3fs does not read files.
+	Visible func(ctx context.Context, host string, question []byte) (answer []byte, err error)
+	Log     *slog.Logger
 }
 
 // NewHandler returns the handler of the listener for other hosts.
@@ -62,9 +66,26 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
+	case r.URL.Path == visiblePath && h.Visible != nil:
+		h.visible(w, r, host)
 	default:
 		h.server.ServePeer(w, r, r.Header.Get(headerNamespace), host, client)
 	}
+}
+
+// visible answers a question of Client.Visible.
+func (h *handler) visible(w http.ResponseWriter, r *http.Request, host string) {
+	const most = 4096 // bytes of a question
+	question, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if err == nil {
+		question, err = h.Visible(r.Context(), host, question)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(question) // fails where the peer is gone
 }
 
 // refuse answers a request that no host of the cluster would send, and logs it: its sender may show

@@ -38,6 +38,9 @@ func (i Identity) sign(h http.Header) {
 // pingPath asks whether a host leads.
 const pingPath = "/forward/ping"
 
+// visiblePath asks what a host reads of a file that the asking one has just written.
+const visiblePath = "/forward/visible"
+
 // maxNameBytes bounds what a peer may say of itself and of its client.
 const maxNameBytes = 256
 

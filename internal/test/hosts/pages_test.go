@@ -26,6 +26,15 @@ func pages(t *testing.T, h *Hosts, once bool) {
 		p.save(host)
 		p.load(all...)
 	}
+	for _, host := range all {
+		eventually(t, fmt.Sprintf("host %d knows that another reads at once what it writes", host), func() bool {
+			said := h.Log(host)
+			if strings.Contains(said, "another host reads late what this one writes") {
+				t.Fatalf("host %d: %s", host, said)
+			}
+			return strings.Contains(said, "another host reads at once what this one writes")
+		})
+	}
 	rounds := 3
 	if testing.Short() {
 		rounds = 1
