@@ -20,11 +20,12 @@ func (r *Report) WriteHTML(w io.Writer, with measure.Circumstances) error {
 	}
 	return page.Execute(w, struct {
 		*Report
-		Lines  []string
-		Cards  []card
-		Charts []chart
-		Tables []table
-	}{r, append(with.Lines(), r.circumstances()...), r.cards(), r.charts(), r.tables()})
+		Lines   []string
+		Warning string
+		Cards   []card
+		Charts  []chart
+		Tables  []table
+	}{r, append(with.Lines(), r.circumstances()...), r.warning(), r.cards(), r.charts(), r.tables()})
 }
 
 // card is one of the most important figures.

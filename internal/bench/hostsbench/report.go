@@ -134,11 +134,22 @@ func (r *Report) WriteTable(w io.Writer) error {
 		b.WriteString("\n" + r.pagesTitle() + "\n")
 		write(&b, 1, pageHeads, r.pageCells())
 	}
+	if warning := r.warning(); warning != "" {
+		b.WriteString("\n" + warning + "\n")
+	}
 	for _, p := range r.Problems {
 		b.WriteString("\n" + p + "\n")
 	}
 	_, err := io.WriteString(w, measure.Wrap(b.String()))
 	return err
+}
+
+// warning says what was measured once, or is "". Rings have medians of several runs, and page services those of many requests.
+func (r *Report) warning() string {
+	if len(r.Rows)+len(r.Reads) == 0 {
+		return ""
+	}
+	return "Warning: times to the first token and reads from own disks were measured once. Measure again before you trust a small difference."
 }
 
 // What the tables have.

@@ -33,3 +33,24 @@ func TestTableFits(t *testing.T) {
 		}
 	}
 }
+
+// What was measured once is said to be, on the terminal and on the page.
+func TestWarnsOfWhatWasMeasuredOnce(t *testing.T) {
+	for want, r := range map[bool]Report{
+		true:  {Rows: []Row{{Order: "shuffled", Name: rowCold}}},
+		false: {Rings: []Ring{{SizeBytes: 1 << 20}}},
+	} {
+		var table, page strings.Builder
+		if err := r.WriteTable(&table); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.WriteHTML(&page, measure.Circumstances{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{table.String(), page.String()} {
+			if strings.Contains(text, "measured once") != want {
+				t.Errorf("with rows %t: %s", want, text)
+			}
+		}
+	}
+}
