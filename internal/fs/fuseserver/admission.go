@@ -145,7 +145,7 @@ func (a *admission) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fus
 }
 
 func (a *admission) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: changes})
+	c, st := a.admit(&in.InHeader, use{how: changes, bytes: in.Valid&fuse.FATTR_SIZE != 0})
 	if !st.Ok() {
 		return st
 	}
@@ -257,7 +257,7 @@ func (a *admission) StatFs(cancel <-chan struct{}, h *fuse.InHeader, out *fuse.S
 func (a *admission) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	var u use
 	if in.Flags&unix.O_TRUNC != 0 {
-		u.how = changes
+		u = use{how: changes, bytes: true}
 	}
 	c, st := a.admit(&in.InHeader, u)
 	if !st.Ok() {
@@ -300,7 +300,7 @@ func (a *admission) Tmpfile(cancel <-chan struct{}, in *fuse.CreateIn, out *fuse
 }
 
 func (a *admission) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: changes, file: in.Fh})
+	c, st := a.admit(&in.InHeader, use{how: changes, file: in.Fh, bytes: true})
 	if !st.Ok() {
 		return st
 	}
@@ -328,7 +328,7 @@ func (a *admission) Read(cancel <-chan struct{}, in *fuse.ReadIn, buf []byte) (f
 }
 
 func (a *admission) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	c, st := a.admit(&in.InHeader, use{how: changes, file: in.Fh})
+	c, st := a.admit(&in.InHeader, use{how: changes, file: in.Fh, bytes: true})
 	if !st.Ok() {
 		return 0, st
 	}
@@ -443,7 +443,7 @@ func (a *admission) RemoveXAttr(cancel <-chan struct{}, h *fuse.InHeader, name s
 }
 
 func (a *admission) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, arg []byte, out *fuse.IoctlOut, outArg []byte) fuse.Status {
-	c, st := a.admit(&in.InHeader, use{how: effortOf(in), file: in.Fh})
+	c, st := a.admit(&in.InHeader, use{how: effortOf(in), file: in.Fh, bytes: in.Cmd == wire.IoctlPunchHole})
 	if !st.Ok() {
 		return st
 	}

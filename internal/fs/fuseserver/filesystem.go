@@ -60,7 +60,7 @@ func newFileSystem(t *tree.Tree, control ControlDir, set Settings, opts Options,
 		lockValue:   lockValue(opts.Cluster),
 	}
 	fs.late = newLate(lateOptions{limit: opts.Deadline, health: opts.Health, answer: fs.answerEIO, onDisk: t.OnDataDevice,
-		hold: t.Hold, drop: func(node uint64) { fs.Forget(node, 1) }})
+		hold: t.Hold, drop: func(node uint64) { fs.Forget(node, 1) }, keepOut: t.KeepOut, letIn: t.LetIn})
 	fs.notifier = newNotifier(func(parent uint64, name string) {
 		fs.server.EntryNotify(parent, name)
 	})

@@ -26,7 +26,7 @@ type late struct {
 	ended bool
 	nodes map[uint64]int     // how many that change something hang, by the nodes that they use
 	reads map[reading]*stuck // others
-	users map[uint32]int     // how many hang, by user
+	users map[uint32]*stuck  // all of a user
 	files map[uint64]int     // how many hang, by file handle
 	after map[uint64]func()  // releases of files
 }
@@ -39,6 +39,8 @@ type lateOptions struct {
 	onDisk func(node uint64) bool
 	// The kernel keeps nodes only until a request is answered. hold keeps one until drop.
 	hold, drop func(node uint64)
+	// Rings may not use a node from keepOut until letIn: its bytes may change yet.
+	keepOut, letIn func(node uint64)
 }
 
 // reading is what those calls have in common that read the same.
@@ -47,16 +49,16 @@ type reading struct {
 	node uint64
 }
 
-// stuck are calls that hang and only read. Some may never end, though the file system works again: so one more is tried now and then, after
-// pauses that double. If it ends in time, the others do not count any more.
+// stuck are calls that hang: those that only read the same, or all of a user. Some may never end, though the file system works again: so one more is
+// tried now and then, after pauses that double. If it ends in time, the others do not count any more.
 type stuck struct {
 	hanging, lost int
 	tries         int
 	next          time.Time // of a try
 }
 
-// full says that a call is to be refused unless it is a try.
-func (s *stuck) full() bool { return s != nil && s.hanging-s.lost >= mostPerNode }
+// full says that a call is to be refused, where so many may hang, unless it is a try.
+func (s *stuck) full(most int) bool { return s != nil && s.hanging-s.lost >= most }
 
 // rest begins the pause before the next try.
 func (s *stuck) rest(limit time.Duration) {
@@ -66,8 +68,9 @@ func (s *stuck) rest(limit time.Duration) {
 }
 
 const (
-	mostPerNode = 4  // that only read, of a user; what they come to at last harms nobody else
-	mostPerUser = 64 // of a user, while the file system answers others
+	mostPerNode = 4               // that only read, of a user; what they come to at last harms nobody else
+	mostPerUser = 64              // of a user, while the file system answers others
+	mostLost    = 4 * mostPerUser // of a user, with those that never end: each holds a thread
 	// mostWhileHung is as many as it takes to see whether it is back: each of them costs its client the whole limit.
 	mostWhileHung = 4
 )
@@ -77,6 +80,8 @@ type use struct {
 	how  effort
 	file uint64 // file handle; 0: none
 	node uint64 // besides its own; 0: none
+
+	bytes bool // it changes those of its own node
 }
 
 type effort int
@@ -95,6 +100,7 @@ type timed struct {
 	nodes  [2]uint64 // 0: none
 	file   uint64
 	how    effort
+	bytes  bool
 
 	// Guarded by late.mu.
 	patient  bool // it waits for something else than the file system
@@ -107,7 +113,7 @@ type timed struct {
 }
 
 func newLate(o lateOptions) *late {
-	return &late{lateOptions: o, nodes: map[uint64]int{}, reads: map[reading]*stuck{}, users: map[uint32]int{}, files: map[uint64]int{}, after: map[uint64]func(){}}
+	return &late{lateOptions: o, nodes: map[uint64]int{}, reads: map[reading]*stuck{}, users: map[uint32]*stuck{}, files: map[uint64]int{}, after: map[uint64]func(){}}
 }
 
 // begin is called before a request uses the tree, with its node, or 0. It returns EIO if it is not to.
@@ -115,7 +121,7 @@ func (l *late) begin(h *fuse.InHeader, node uint64, u use) (*timed, fuse.Status)
 	if l.limit == 0 {
 		return nil, fuse.OK
 	}
-	c := &timed{late: l, unique: h.Unique, uid: h.Uid, nodes: [2]uint64{node, u.node}, file: u.file, how: u.how, began: time.Now()}
+	c := &timed{late: l, unique: h.Unique, uid: h.Uid, nodes: [2]uint64{node, u.node}, file: u.file, how: u.how, bytes: u.bytes, began: time.Now()}
 	if l.hanging.Load() > 0 && l.refuses(c) {
 		return nil, fuse.EIO
 	}
@@ -136,15 +142,18 @@ func (l *late) refuses(c *timed) bool {
 		if l.nodes[node] > 0 {
 			return true
 		}
-		if s := l.reads[reading{c.uid, node}]; s.full() {
+		if s := l.reads[reading{c.uid, node}]; s.full(mostPerNode) {
 			if c.how != reads || time.Now().Before(s.next) {
 				return true
 			}
 			c.tries = append(c.tries, s)
 		}
 	}
-	if l.users[c.uid] >= most {
-		return true
+	if s := l.users[c.uid]; s.full(most) {
+		if most == mostWhileHung || s.hanging >= mostLost || time.Now().Before(s.next) {
+			return true
+		}
+		c.tries = append(c.tries, s)
 	}
 	for _, s := range c.tries {
 		s.rest(l.limit)
@@ -186,11 +195,18 @@ func (c *timed) all() []uint64 {
 func (c *timed) count(by int) {
 	l := c.late
 	l.hanging.Add(int64(by))
-	add(l.users, c.uid, by)
+	countStuck(l.users, c.uid, by, mostPerUser, l.limit)
+	switch {
+	case !c.bytes:
+	case by > 0:
+		l.keepOut(c.nodes[0])
+	default:
+		l.letIn(c.nodes[0])
+	}
 	for _, node := range c.all() {
 		switch {
 		case c.how == reads:
-			l.countRead(reading{c.uid, node}, by)
+			countStuck(l.reads, reading{c.uid, node}, by, mostPerNode, l.limit)
 		default:
 			add(l.nodes, node, by)
 		}
@@ -200,19 +216,19 @@ func (c *timed) count(by int) {
 	}
 }
 
-func (l *late) countRead(k reading, by int) {
-	s := l.reads[k]
+func countStuck[K comparable](all map[K]*stuck, k K, by, most int, limit time.Duration) {
+	s := all[k]
 	if s == nil {
 		s = &stuck{}
-		l.reads[k] = s
+		all[k] = s
 	}
 	s.hanging += by
 	s.lost = min(s.lost, s.hanging)
 	switch {
 	case s.hanging == 0:
-		delete(l.reads, k)
-	case by > 0 && s.full():
-		s.rest(l.limit)
+		delete(all, k)
+	case by > 0 && s.full(most):
+		s.rest(limit)
 	}
 }
 

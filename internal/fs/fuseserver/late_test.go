@@ -27,14 +27,16 @@ type lateWorld struct {
 	*late
 	answered []uint64
 	held     map[uint64]int
+	out      map[uint64]int // kept from rings
 	last     uint64
 }
 
 func newLateWorld(h *health.Store) *lateWorld {
-	w := &lateWorld{held: map[uint64]int{}}
+	w := &lateWorld{held: map[uint64]int{}, out: map[uint64]int{}}
 	w.late = newLate(lateOptions{limit: lateAfter, health: h, onDisk: func(node uint64) bool { return node < 1000 },
 		answer: func(unique uint64) { w.answered = append(w.answered, unique) },
-		hold:   func(node uint64) { w.held[node]++ }, drop: func(node uint64) { w.held[node]-- }})
+		hold:   func(node uint64) { w.held[node]++ }, drop: func(node uint64) { w.held[node]-- },
+		keepOut: func(node uint64) { w.out[node]++ }, letIn: func(node uint64) { w.out[node]-- }})
 	return w
 }
 
@@ -304,6 +306,83 @@ func TestReadsThatNeverEnd(t *testing.T) {
 		}
 		if !ends() || len(w.reads) != 0 {
 			t.Errorf("they have ended, and there are %v", w.reads)
+		}
+	})
+}
+
+// Calls of a user that never end refuse everything to that user for a while, not for ever; but they are not more than a bound.
+func TestUserWhoseCallsNeverEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLateWorld(nil)
+		var all []*timed
+		node := uint64(0)
+		begin := func() bool {
+			node++
+			c, st := w.request(node, use{})
+			if st.Ok() {
+				all = append(all, c)
+			}
+			return st.Ok()
+		}
+		ends := func() bool {
+			c, st := w.request(1<<40, use{})
+			c.end()
+			return st.Ok()
+		}
+		for begin() {
+			if time.Sleep(lateAfter + 1); len(all) > mostPerUser {
+				t.Fatal("more hang than may")
+			}
+			synctest.Wait()
+		}
+		if c, st := w.requestOf(1001, 7, use{}); !st.Ok() || c.end() {
+			t.Error("another user is refused")
+		}
+		eventually := func() bool {
+			for end := time.Now().Add(time.Hour); !ends(); time.Sleep(time.Second) {
+				if time.Now().After(end) {
+					return false
+				}
+			}
+			return true
+		}
+		for len(all) < mostLost {
+			if !eventually() || !ends() {
+				t.Fatalf("%d hang, the file system answers, and the user is refused", len(all))
+			}
+			for range mostPerUser {
+				begin()
+			}
+			time.Sleep(lateAfter + 1)
+			synctest.Wait()
+		}
+		if eventually() {
+			t.Errorf("%d hang, and there may be more", len(all))
+		}
+		for _, c := range all {
+			c.end()
+		}
+		if !ends() || len(w.users) != 0 {
+			t.Errorf("they have ended, and there are %v", w.users)
+		}
+	})
+}
+
+// Rings are kept from a file whose bytes a late call may change, and only from that.
+func TestLateBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newLateWorld(nil)
+		c, _ := w.request(7, use{how: changes, bytes: true})
+		other, _ := w.request(8, use{how: changes, node: 9})
+		time.Sleep(lateAfter + 1)
+		synctest.Wait()
+		if w.out[7] != 1 || len(w.out) != 1 {
+			t.Errorf("kept from rings: %v", w.out)
+		}
+		c.end()
+		other.end()
+		if w.out[7] != 0 {
+			t.Error("for ever")
 		}
 	})
 }

@@ -13,11 +13,14 @@ import (
 // if the uid had that right when it opened the file. Otherwise the kernel decides: the
 // file is opened as c. The super-user may do anything. Errors: EBADF when the kernel does
 // not know ino (never looked up, or forgotten) or it is not a regular file; EACCES when c
-// may not; others from open(2).
+// may not; EIO while KeepOut refuses the file; others from open(2).
 func (t *Tree) Acquire(ino uint64, c cred.Caller, write bool) (*File, error) {
 	n, ok := t.byIno.get(ino)
 	if !ok || !n.regular() {
 		return nil, unix.EBADF
+	}
+	if t.keptOut.has(n.id) {
+		return nil, unix.EIO
 	}
 	dir := forReading
 	if write {

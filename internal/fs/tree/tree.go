@@ -97,6 +97,8 @@ type Tree struct {
 	journal *journal      // nil: a successor will know nothing
 	renames atomic.Uint64 // renames begun or finished
 
+	keptOut keptOut
+
 	// rights counts changes that decide who can reach what: of modes and owners of
 	// directories, and of their places. They void older verdicts about files.
 	rights atomic.Uint64

@@ -52,10 +52,11 @@ func keep(t *testing.T, h *Hosts) {
 		return host
 	}
 	name := func(n int) string { return fmt.Sprintf("%s/model@1@0@%x@half.data", dir, n) }
-	// writes has host 3 write files as LMCache does, each full of its number.
+	// writes has host 3 write files as LMCache does, each full of its number, and two seconds apart by their times: the keeper counts in seconds, and CephFS
+	// takes many in one.
 	writes := func(from, to int) {
 		t.Helper()
-		h.Must(3, fmt.Sprintf(`for n in $(seq %d %d); do f=%s/model@1@0@$(printf %%x $n)@half; yes $n | head -c 262144 >$f.tmp && mv $f.tmp $f.data || exit 1; done`, from, to-1, dir))
+		h.Must(3, fmt.Sprintf(`for n in $(seq %d %d); do f=%s/model@1@0@$(printf %%x $n)@half; yes $n | head -c 262144 >$f.tmp && touch -d @$(($(date +%%s) - 600 + 2 * n)) $f.tmp && mv $f.tmp $f.data || exit 1; done`, from, to-1, dir))
 	}
 	left := func() []string { return strings.Fields(h.Must(3, "cd "+dir+" && ls | grep data$ || true")) }
 	shrinks := func(last int) {
@@ -67,7 +68,10 @@ func keep(t *testing.T, h *Hosts) {
 		// What was written last is there, and right.
 		for n := last - 3; n < last; n++ {
 			if got := h.Must(3, "head -c 262144 "+name(n)+" | uniq | head -1"); strings.TrimSpace(got) != fmt.Sprint(n) {
-				t.Errorf("%s: %q", name(n), got)
+				for host := range pids {
+					t.Log(h.Must(host, "cat "+log))
+				}
+				t.Fatalf("%s: %q; left: %v", name(n), got, left())
 			}
 		}
 		// GlusterFS's client on host 3 may remember the name for a second after another host has removed the file.
