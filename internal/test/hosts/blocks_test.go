@@ -84,7 +84,7 @@ func blocks(t *testing.T, h *Hosts) {
 			return said == "variant 3"
 		})
 	}
-	within(t, namesBound, "the damaged block is in the quarantine", func() bool {
+	within(t, namesBound(), "the damaged block is in the quarantine", func() bool {
 		aside, err := h.Run(3, "ls "+dir+"/.kv3fs-quarantine")
 		return err == nil && strings.Contains(aside, "0102030")
 	})

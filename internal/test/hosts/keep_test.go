@@ -75,7 +75,7 @@ func keep(t *testing.T, h *Hosts) {
 			}
 		}
 		// GlusterFS's client on host 3 may remember the name for a second after another host has removed the file.
-		within(t, namesBound, "what was written first is gone from host 3", func() bool { _, err := h.Run(3, "stat "+name(0)); return err != nil })
+		within(t, namesBound(), "what was written first is gone from host 3", func() bool { _, err := h.Run(3, "stat "+name(0)); return err != nil })
 	}
 
 	worker()

@@ -11,7 +11,7 @@ import (
 
 // bounded is what every answer of a host that is cut off comes within: its requests end after --deadline, 5 s at most, but GlusterFS by itself would
 // hang for 42 s.
-const bounded = 30 * time.Second
+func bounded() time.Duration { return onTime(30 * time.Second) }
 
 // Engines of three hosts share one page file on a real file system, and one page service behind etcd. What one has saved, all find at once and read right, whoever leads the page service; the
 // host that leads loses power, and the next one is cut off, and says so in time while it is. Where clients come back once, a host that was cut off needs
@@ -178,7 +178,7 @@ func (p *engines) isolated(host int, path string, held *Held) {
 	inTime := func(what string, do func() string) string {
 		began := time.Now()
 		said := do()
-		if took := time.Since(began); took > bounded {
+		if took := time.Since(began); took > bounded() {
 			p.t.Errorf("host %d is cut off: %s took %v: %s", host, what, took, said)
 		}
 		return said

@@ -12,7 +12,12 @@ import (
 // threads and processes take turns, so a seed does not repeat every run exactly.
 func New(t testing.TB) uint64 {
 	t.Helper()
-	n := rand.Uint64()
+	return Or(t, rand.Uint64())
+}
+
+// Or returns KV3FS_SEED, or else the given seed, and logs it.
+func Or(t testing.TB, n uint64) uint64 {
+	t.Helper()
 	if text := os.Getenv("KV3FS_SEED"); text != "" {
 		var err error
 		if n, err = strconv.ParseUint(text, 10, 64); err != nil {
