@@ -226,13 +226,13 @@ func percentile(before, now []int64, part float64) float64 {
 }
 
 // History implements api.Source.
-func (v *view) History(window string) (api.History, error) {
+func (v *view) History(window string, after int64) (api.History, error) {
 	step := history.Fine
 	if window == api.Window24h {
 		step = history.Coarse
 	}
-	w := v.history.Window(step, time.Now())
-	h := api.History{Window: window, StepSeconds: int(w.Step / time.Second), Times: make([]int64, 0, len(w.Times)), Series: []api.Series{}}
+	w := v.history.Window(step, after, time.Now())
+	h := api.History{Window: window, StepSeconds: int(w.Step / time.Second), First: w.First, Measured: w.Measured, Times: make([]int64, 0, len(w.Times)), Series: []api.Series{}}
 	for _, t := range w.Times {
 		h.Times = append(h.Times, t.Round(time.Second).Unix())
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
@@ -36,7 +37,8 @@ const (
 // Errors are those of Refusal, or of what was asked for.
 type Source interface {
 	Status(ctx context.Context) (Status, error)
-	History(window string) (History, error)
+	// History answers for a window the steps after one with a number, or all where it has none with that number.
+	History(window string, after int64) (History, error)
 	Usage(ctx context.Context, q UsageQuery) (Usage, error)
 	Hits() Hits
 	Keeper(ctx context.Context) (Keeping, error)
@@ -272,7 +274,7 @@ const (
 )
 
 func (h *Handler) history(r *request) (any, error) {
-	if err := r.only("window"); err != nil {
+	if err := r.only("window", "after"); err != nil {
 		return nil, err
 	}
 	window := Window10m
@@ -282,7 +284,11 @@ func (h *Handler) history(r *request) (any, error) {
 	if window != Window10m && window != Window24h {
 		return nil, refuse(http.StatusBadRequest, "give "+Window10m+" or "+Window24h, "the parameter window is %q", window)
 	}
-	return h.Source.History(window)
+	after, err := r.number("after", 0, 0, math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
+	return h.Source.History(window, int64(after))
 }
 
 func (h *Handler) usage(r *request) (any, error) {

@@ -138,7 +138,9 @@ type Findings struct {
 type History struct {
 	Window      string   `json:"window"`
 	StepSeconds int      `json:"step_seconds"`
-	Times       []int64  `json:"times"` // the end of each step, in seconds since 1970
+	First       int64    `json:"first"`    // number of the first step here; each has the next number
+	Measured    int64    `json:"measured"` // number of the last step that was measured: who has all up to it asks for what is after it
+	Times       []int64  `json:"times"`    // the end of each step, in seconds since 1970
 	Series      []Series `json:"series"`
 }
 

@@ -103,7 +103,7 @@ func (f *fixture) Status(context.Context) (api.Status, error) {
 	return locked(f, func(k *known) api.Status { return k.status }), nil
 }
 
-func (f *fixture) History(window string) (api.History, error) {
+func (f *fixture) History(window string, _ int64) (api.History, error) {
 	steps, seconds := 600, 1
 	if window == "24h" {
 		steps, seconds = 1440, 60

@@ -70,21 +70,24 @@ func (h *History[S]) note(s S, at time.Duration) {
 // Window is what there is of one resolution: columns of equal length.
 type Window struct {
 	Step time.Duration
+	// First is the number of the first of the steps, which follow one another. Measured is that of the last one that was measured.
+	First, Measured int64
 	// Times are the ends of the steps, as the wall clock has them now, ascending.
 	Times []time.Time
 	// Values has a column for each series, in order. NaN: nobody measured, or there was nothing to measure.
 	Values [][]float64
 }
 
-// Window returns the values of a resolution, Fine or Coarse. Its last step is the last one that has ended.
-func (h *History[S]) Window(step time.Duration, wall time.Time) Window {
+// Window returns the values of a resolution, Fine or Coarse, of the steps after one with a number; where that is none that there is, of all. Its last
+// step is the last one that has ended.
+func (h *History[S]) Window(step time.Duration, after int64, wall time.Time) Window {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t := h.fine
 	if step == Coarse {
 		t = h.coarse
 	}
-	return t.window(h.o.Clock(), wall)
+	return t.window(h.o.Clock(), after, wall)
 }
 
 // track is a ring of values of one resolution. A step is known by its number, which is the time of its end in steps.
@@ -137,20 +140,24 @@ func (t *track[S]) note(series []Series[S], s S, at time.Duration) {
 	t.last, t.sample, t.at = number, s, at
 }
 
-func (t *track[S]) window(now time.Duration, wall time.Time) Window {
+func (t *track[S]) window(now time.Duration, after int64, wall time.Time) Window {
 	end := int64(now / t.step)
 	if t.last > end { // it was noted a little before its end
 		end = t.last
 	}
-	w := Window{Step: t.step, Times: make([]time.Time, t.steps), Values: make([][]float64, len(t.values))}
+	first := end - t.steps + 1
+	if after >= first && after <= end {
+		first = after + 1
+	}
+	w := Window{Step: t.step, First: first, Measured: t.last, Times: make([]time.Time, end-first+1), Values: make([][]float64, len(t.values))}
 	for i := range w.Times {
-		number := end - t.steps + 1 + int64(i)
+		number := first + int64(i)
 		w.Times[i] = wall.Add(time.Duration(number)*t.step - now)
 	}
 	for s := range t.values {
-		w.Values[s] = make([]float64, t.steps)
+		w.Values[s] = make([]float64, len(w.Times))
 		for i := range w.Values[s] {
-			number := end - t.steps + 1 + int64(i)
+			number := first + int64(i)
 			w.Values[s][i] = math.NaN()
 			if number >= 0 && number <= t.last && number > t.last-t.steps {
 				w.Values[s][i] = t.values[s][number%t.steps]

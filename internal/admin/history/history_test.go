@@ -41,7 +41,7 @@ func TestGapsAreGaps(t *testing.T) {
 	take(time.Second, 10)
 	take(1100*time.Millisecond, 22) // late
 	take(900*time.Millisecond, 9)   // and in time again
-	w := h.Window(Fine, wall)
+	w := h.Window(Fine, 0, wall)
 	if n := len(w.Times); n != 600 || len(w.Values[0]) != n || !w.Times[n-1].Equal(wall) || w.Times[1].Sub(w.Times[0]) != time.Second {
 		t.Fatalf("%d times up to %v", len(w.Times), w.Times[n-1])
 	}
@@ -51,12 +51,12 @@ func TestGapsAreGaps(t *testing.T) {
 	}
 	take(time.Hour, 1e9) // suspended
 	take(time.Second, 5)
-	w = h.Window(Fine, wall)
+	w = h.Window(Fine, 0, wall)
 	if !near(value(w, 0, 0), 5) || !math.IsNaN(value(w, 0, 1)) || !math.IsNaN(value(w, 0, 2)) || !math.IsNaN(value(w, 0, 599)) {
 		t.Errorf("after a suspension: %v", w.Values[0][590:])
 	}
 	now += 3 * time.Second // nobody measures
-	w = h.Window(Fine, wall)
+	w = h.Window(Fine, 0, wall)
 	if !math.IsNaN(value(w, 0, 0)) || !math.IsNaN(value(w, 0, 2)) || !near(value(w, 0, 3), 5) || !w.Times[599].Equal(wall) {
 		t.Errorf("without a measurement: %v", w.Values[0][590:])
 	}
@@ -72,7 +72,7 @@ func TestDay(t *testing.T) {
 	}
 	now -= time.Second
 	wall := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	w := h.Window(Coarse, wall)
+	w := h.Window(Coarse, 0, wall)
 	if len(w.Times) != 1440 || w.Times[1].Sub(w.Times[0]) != time.Minute {
 		t.Fatal(len(w.Times))
 	}
@@ -112,4 +112,31 @@ func TestRun(t *testing.T) {
 	<-second
 	cancel()
 	<-ended
+}
+
+// Who has the steps up to the last one that was measured is told what came after it, and all where that is too long ago or of another boot.
+func TestWindowAfter(t *testing.T) {
+	now := 1000 * time.Second
+	h := at(&now)
+	wall := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for range 10 {
+		h.note(sample{now.Seconds(), now.Seconds()}, now)
+		now += time.Second
+	}
+	all := h.Window(Fine, 0, wall) // its last step has ended and is not measured yet
+	if n := len(all.Times); n != 600 || all.Measured != 1009 || all.First != 411 || !math.IsNaN(value(all, 1, 0)) || value(all, 1, 1) != 1009 {
+		t.Fatalf("%d steps from %d, %d measured", n, all.First, all.Measured)
+	}
+	h.note(sample{now.Seconds(), now.Seconds()}, now)
+	if w := h.Window(Fine, all.Measured, wall); w.First != 1010 || len(w.Times) != 1 || value(w, 1, 0) != 1010 || !w.Times[0].Equal(wall) || w.Measured != 1010 {
+		t.Errorf("%+v", w)
+	}
+	if w := h.Window(Fine, 1010, wall); w.First != 1011 || len(w.Times) != 0 || len(w.Values[1]) != 0 {
+		t.Errorf("nothing is new: %+v", w)
+	}
+	for _, after := range []int64{0, 410, 1011, math.MaxInt64} {
+		if w := h.Window(Fine, after, wall); len(w.Times) != 600 || w.First != 411 {
+			t.Errorf("after %d: %d steps from %d", after, len(w.Times), w.First)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package top
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"slices"
 	"sync"
@@ -38,7 +39,7 @@ func (a *Answers) of(path string) question {
 	all := map[string]any{
 		"status": &a.Status, "history": &a.History, "hits": &a.Hits, "usage": &a.Usage, "keeper": &a.Keeper, "curve": &a.Curve, "clients": &a.Clients, "pages": &a.Pages, "hosts": &a.Hosts, "findings": &a.Findings, "log": &a.Log,
 	}
-	query := map[string]string{"usage": "?depth=3&most=300", "log": "?most=200"}
+	query := map[string]string{"history": fmt.Sprint("?after=", max(a.History.Measured, 0)), "usage": "?depth=3&most=300", "log": "?most=200"}
 	return question{path + query[path], all[path]}
 }
 
@@ -58,6 +59,9 @@ func (a *Answers) Fetch(ctx context.Context, ask Ask, paths ...string) error {
 		if err != nil {
 			return err // one says enough
 		}
+	}
+	if slices.Contains(paths, "history") {
+		next.History = a.History.Join(next.History)
 	}
 	*a = next
 	return nil

@@ -1,10 +1,17 @@
 // The series of /history by name.
 
 export class History {
-  constructor(answer) {
-    this.times = answer.times;
+  // before is what is known already: the answer may only have what came after it.
+  constructor(answer, before = null) {
+    const kept = before ? answer.first - before.first : -1;
+    const joins = kept >= 0 && kept <= before.times.length;
+    const dropped = joins ? Math.max(kept + answer.times.length - Math.max(before.times.length, answer.times.length), 0) : 0;
+    const joined = (old, added) => (joins ? [...old.slice(0, kept), ...added].slice(dropped) : added);
+    this.times = joined(before?.times, answer.times);
     this.window = answer.window;
-    this.series = new Map(answer.series.map((s) => [s.name, s.values]));
+    this.first = joins ? before.first + dropped : answer.first;
+    this.measured = answer.measured;
+    this.series = new Map(answer.series.map((s) => [s.name, joined(before?.series.get(s.name) ?? before?.times.map(() => null), s.values)]));
   }
 
   // columns are what a chart shows; a series that the daemon does not have is empty.

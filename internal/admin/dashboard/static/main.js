@@ -78,12 +78,12 @@ function lost(e) {
 }
 
 const charts = id("window");
-const minutes = () => "history?window=10m";
+const minutes = () => (recent ? `history?window=10m&after=${Math.max(recent.measured, 0)}` : "history?window=10m");
 const day = ask("traffic", 60, () => "history?window=24h", (a) => { if (charts.value === "24h") showHistory(new History(a)); });
 const polls = [
   new Poll(() => "status", 2, showState, lost),
   ask("traffic", 2, minutes, (a) => {
-    recent = new History(a);
+    recent = new History(a, recent);
     showTiles(status, recent);
     if (charts.value === "10m") showHistory(recent);
   }),
