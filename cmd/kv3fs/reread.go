@@ -117,7 +117,7 @@ func partOf(flag string) (daemon.Part, string) {
 	case "data", "data-must-exist", "data-must-be-mount", "identity", "shared", "mode", "owner", "keeper-lease":
 		return daemon.Fixed, "the data directory is open"
 	case "mount", "remount", "cluster", "allow-other", "passthrough", "readonly", "block-bytes",
-		"attr-timeout", "entry-timeout", "negative-timeout", "symlink-timeout", "drain":
+		"attr-timeout", "entry-timeout", "negative-timeout", "symlink-timeout", "drain", "on-term":
 		return daemon.Fixed, "clients use the mount as it is"
 	case "io", "checksums", "deadline", "workers":
 		return daemon.Fixed, "requests are under way with it"

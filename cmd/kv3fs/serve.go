@@ -56,6 +56,8 @@ type serveCmd struct {
 	Readonly    bool          `help:"Refuse every change with EROFS. The data directory need not be writable; if it is not, there is no page service, and nothing keeps a second daemon from serving it."`
 	Drain       time.Duration `default:"10s" range:"0s..24h" help:"How long to wait after SIGTERM or SIGINT for clients to leave the mount, before they are cut off. A second signal ends the daemon at once; the next daemon replaces the dead mount."`
 
+	OnTerm onTerm `default:"auto" enum:"auto,stop,handover" help:"What SIGTERM and SIGINT ask for. stop: nobody goes on, and what is kept for a next daemon is closed. handover: another daemon does; systemd's store, or kv3fs hold, keeps the listeners for it, and who connects meanwhile waits. auto: systemctl restart hands over, all else is a stop."`
+
 	AttrTimeout     cacheTime     `default:"auto" range:"auto..8760h" placeholder:"TIME" help:"How long the kernel may cache attributes; auto: 30s, or 1s where --shared is in effect. Changes through this mount and its rings are visible at once in any case; lower it if other programs change the data directory."`
 	EntryTimeout    cacheTime     `default:"auto" range:"auto..8760h" placeholder:"TIME" help:"How long the kernel may cache names; auto: 30s, or 1s where --shared is in effect."`
 	NegativeTimeout cacheTime     `default:"auto" range:"auto..8760h" placeholder:"TIME" help:"How long the kernel may cache that a name does not exist; auto: 5s, or 1s where --shared is in effect."`
@@ -168,6 +170,7 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Reload:      newRereader(values, kctx.Selected(), lines, adminWeb.Token).serve,
 		Hangups:     tell.hangups.follow(),
 		Descriptors: tell.inherited,
+		HandsOver:   func() bool { return c.OnTerm.handsOver(log) },
 	}, func(point string) {
 		lines.Always().Info("serving", "data", c.Data, "mount", point, "source", "hf3fs."+c.Cluster, "pid", os.Getpid())
 	})
