@@ -49,27 +49,31 @@ func (m *Mount) abort() {
 	}
 }
 
-// abortDetached aborts through the control file system where that is not mounted, as
-// in containers: it makes a mount of its own and attaches it nowhere. It needs root.
+// abortDetached aborts where the control file system is not mounted, as in containers.
 func abortDetached(control string) error {
-	ctl, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(ctl)
-	if err := unix.FsconfigCreate(ctl); err != nil {
-		return err
-	}
-	root, err := unix.Fsmount(ctl, unix.FSMOUNT_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(root)
-	abort, err := unix.Openat(root, control, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	abort, err := controlFile(control, unix.O_WRONLY)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(abort)
 	_, err = unix.Write(abort, []byte("1"))
 	return err
+}
+
+// controlFile opens a file of the control file system in a mount of its own, which is attached nowhere. It needs root.
+func controlFile(name string, flags int) (int, error) {
+	ctl, err := unix.Fsopen("fusectl", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(ctl)
+	if err := unix.FsconfigCreate(ctl); err != nil {
+		return -1, err
+	}
+	root, err := unix.Fsmount(ctl, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(root)
+	return unix.Openat(root, name, flags|unix.O_CLOEXEC, 0)
 }

@@ -70,6 +70,9 @@ func (fs *fileSystem) virtSetAttr(h *fuse.InHeader) fuse.Status {
 // virtSymlink passes a new link to the control directory, which acts on it.
 func (fs *fileSystem) virtSymlink(h *fuse.InHeader, target, name string, out *fuse.EntryOut) fuse.Status {
 	a, errno := fs.control.Symlink(callerOf(h), h.NodeId, name, target)
+	if fs.done(h, errno, unix.EEXIST) && fs.resentSymlink(h, name, target, out) {
+		return fuse.OK
+	}
 	if errno != 0 {
 		return fuse.Status(errno)
 	}
@@ -112,7 +115,7 @@ func (fs *fileSystem) symlinkIntoRmRf(proceed tree.Proceed, h *fuse.InHeader, ta
 	defer done()
 	name, err := fs.tree.RemoveAll(c, rel, proceed)
 	fs.forgetName(name, h.NodeId)
-	if err != nil {
+	if err != nil && !fs.done(h, err, unix.ENOENT) {
 		return fs.statusOf(err)
 	}
 	fs.transient(h, target, out)
@@ -129,6 +132,9 @@ func (fs *fileSystem) renameIntoRmRf(proceed tree.Proceed, in *fuse.RenameIn, na
 	// The client holds the locks of both directories. After a success the kernel moves
 	// the name that it knows to newName, where nothing is.
 	fs.notifier.entry(virtualNode(in.Uid, in.Newdir), newName)
+	if fs.done(&in.InHeader, err, unix.ENOENT) {
+		return fuse.OK
+	}
 	if err != nil {
 		fs.notifier.entry(in.NodeId, name)
 	}
@@ -141,7 +147,7 @@ func (fs *fileSystem) symlinkToMove(proceed tree.Proceed, h *fuse.InHeader, sour
 		return fuse.Status(errno)
 	}
 	was, err := fs.tree.MoveInto(callerOf(h), rel, h.NodeId, name, proceed)
-	if err != nil {
+	if err != nil && !(fs.done(h, err, unix.ENOENT) && fs.isThere(h.NodeId, name, h.Uid)) {
 		return fs.statusOf(err)
 	}
 	fs.forgetName(was, h.NodeId)

@@ -35,6 +35,7 @@ type fileSystem struct {
 	// replyFD is a second descriptor of the connection, for replies that
 	// go-fuse cannot make.
 	replyFD     int
+	adopted     bool // the mount is a predecessor's, whose requests come again
 	late        *late
 	passthrough *passthrough
 	handles     *handles
@@ -79,6 +80,9 @@ func (fs *fileSystem) end() {
 		fs.release(h)
 	}
 	fs.closing.wait()
+	if fs.opts.State != nil {
+		_ = Forsake(fs.opts.State) // the mount has ended
+	}
 	fs.late.stop()
 	unix.Close(fs.replyFD)
 }
@@ -274,6 +278,9 @@ func (fs *fileSystem) mknod(proceed tree.Proceed, in *fuse.MknodIn, name string,
 		return fuse.ENOSYS // only regular files, as in 3FS (case 76)
 	}
 	e, err := fs.tree.Mknod(in.NodeId, name, fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid), proceed)
+	if fs.done(&in.InHeader, err, unix.EEXIST) && fs.resentMade(&in.InHeader, name, unix.S_IFREG, out) {
+		return fuse.OK
+	}
 	return fs.made(out, e, err, &in.InHeader)
 }
 
@@ -282,6 +289,9 @@ func (fs *fileSystem) mkdir(proceed tree.Proceed, in *fuse.MkdirIn, name string,
 		return st
 	}
 	e, err := fs.tree.Mkdir(in.NodeId, name, fs.tree.ModeOfNew(in.NodeId, in.Mode, in.Umask), callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid), proceed)
+	if fs.done(&in.InHeader, err, unix.EEXIST) && fs.resentMade(&in.InHeader, name, unix.S_IFDIR, out) {
+		return fuse.OK
+	}
 	return fs.made(out, e, err, &in.InHeader)
 }
 
@@ -299,6 +309,9 @@ func (fs *fileSystem) symlink(step tree.Proceed, proceed tree.Proceed, h *fuse.I
 		return fs.symlinkToMove(proceed, h, source, name, out)
 	}
 	e, err := fs.tree.Symlink(h.NodeId, name, target, callerOf(h), fs.settings.AttrTimeout(h.Uid), proceed)
+	if fs.done(h, err, unix.EEXIST) && fs.resentLink(h, name, target, out) {
+		return fuse.OK
+	}
 	if st := fs.made(out, e, err, h); !st.Ok() {
 		return st
 	}
@@ -316,18 +329,29 @@ func (fs *fileSystem) link(proceed tree.Proceed, in *fuse.LinkIn, name string, o
 		return fuse.EPERM
 	}
 	e, err := fs.tree.Link(in.Oldnodeid, in.NodeId, name, callerOf(&in.InHeader), fs.settings.AttrTimeout(in.Uid), proceed)
+	if fs.done(&in.InHeader, err, unix.EEXIST) && fs.resentEntry(&in.InHeader, name, out, func(e tree.Entry) bool { return e.ID == in.Oldnodeid }) {
+		return fuse.OK
+	}
 	return fs.made(out, e, err, &in.InHeader)
 }
 
 func (fs *fileSystem) unlink(proceed tree.Proceed, h *fuse.InHeader, name string) fuse.Status {
 	if wire.IsVirtual(h.NodeId) {
 		// In read-only mode, too. 3FS refuses that, so registrations pile up.
-		return fuse.Status(fs.control.Unlink(callerOf(h), h.NodeId, name))
+		errno := fs.control.Unlink(callerOf(h), h.NodeId, name)
+		if fs.done(h, errno, unix.ENOENT) {
+			return fuse.OK
+		}
+		return fuse.Status(errno)
 	}
 	if fs.readonly(h) {
 		return fuse.EROFS
 	}
-	return fs.statusOf(fs.tree.Unlink(h.NodeId, name, proceed))
+	err := fs.tree.Unlink(h.NodeId, name, proceed)
+	if fs.done(h, err, unix.ENOENT) {
+		return fuse.OK
+	}
+	return fs.statusOf(err)
 }
 
 func (fs *fileSystem) rmdir(proceed tree.Proceed, h *fuse.InHeader, name string) fuse.Status {
@@ -337,7 +361,11 @@ func (fs *fileSystem) rmdir(proceed tree.Proceed, h *fuse.InHeader, name string)
 	if fs.readonly(h) {
 		return fuse.EROFS
 	}
-	return fs.statusOf(fs.tree.Rmdir(h.NodeId, name, proceed))
+	err := fs.tree.Rmdir(h.NodeId, name, proceed)
+	if fs.done(h, err, unix.ENOENT) {
+		return fuse.OK
+	}
+	return fs.statusOf(err)
 }
 
 func (fs *fileSystem) rename(step tree.Proceed, proceed tree.Proceed, in *fuse.RenameIn, name, newName string) fuse.Status {
@@ -352,7 +380,11 @@ func (fs *fileSystem) rename(step tree.Proceed, proceed tree.Proceed, in *fuse.R
 	case toVirtual:
 		return fs.renameIntoRmRf(step, in, name, newName)
 	}
-	return fs.statusOf(fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader), proceed))
+	err := fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader), proceed)
+	if fs.done(&in.InHeader, err, unix.ENOENT) && fs.isThere(in.Newdir, newName, in.Uid) {
+		return fuse.OK
+	}
+	return fs.statusOf(err)
 }
 
 // StatFs shows the data directory's file system, and in a directory whose size is limited

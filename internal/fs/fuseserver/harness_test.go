@@ -331,6 +331,10 @@ var children = map[string]func(args []string) error{
 	"mmap":   childMmap,
 	"look":   childLook,
 	"stat":   childStat,
+
+	"outliving": childOutliving,
+	"loop":      childLoop,
+	"op":        childOp,
 }
 
 func childMmap(a []string) error {

@@ -156,7 +156,7 @@ func (fs *fileSystem) ioctlRecursiveRm(proceed tree.Proceed, in *fuse.IoctlIn) f
 	defer done()
 	name, err := fs.tree.RemoveDir(callerOf(&in.InHeader), in.NodeId, proceed)
 	fs.forgetName(name, 0)
-	if err != nil {
+	if err != nil && !fs.done(&in.InHeader, err, unix.ENOENT) {
 		return fs.statusOf(err)
 	}
 	fs.answerEmpty(in.Unique)
@@ -172,7 +172,8 @@ func (fs *fileSystem) ioctlHardlink(proceed tree.Proceed, in *fuse.IoctlIn, arg 
 	if err != nil {
 		return fs.statusOf(err)
 	}
-	if err := fs.tree.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader), proceed); err != nil {
+	err = fs.tree.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader), proceed)
+	if err != nil && !(fs.done(&in.InHeader, err, unix.EEXIST) && fs.isLinked(in, parent, a.Name)) {
 		return fs.statusOf(err)
 	}
 	fs.invalidate(in.NodeId, false) // the link count changed
@@ -226,7 +227,8 @@ func (fs *fileSystem) ioctlMove(proceed tree.Proceed, in *fuse.IoctlIn, arg []by
 			return st
 		}
 	}
-	if err := fs.tree.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader), a.MoveToTrash, proceed); err != nil {
+	err = fs.tree.RenameAs(in.NodeId, a.SrcName, to, a.DstName, callerOf(&in.InHeader), a.MoveToTrash, proceed)
+	if err != nil && !(fs.done(&in.InHeader, err, unix.ENOENT) && fs.isThere(to, a.DstName, in.Uid)) {
 		return fs.statusOf(err)
 	}
 	fs.notifier.entryAndWait(in.NodeId, a.SrcName)
@@ -278,5 +280,8 @@ func (fs *fileSystem) ioctlRemove(proceed tree.Proceed, in *fuse.IoctlIn, arg []
 	}
 	err = fs.tree.RemoveEntry(callerOf(&in.InHeader), in.NodeId, a.Name, a.Recursive, proceed)
 	fs.notifier.entryAndWait(in.NodeId, a.Name)
+	if fs.done(&in.InHeader, err, unix.ENOENT) {
+		return fuse.OK
+	}
 	return fs.statusOf(err)
 }

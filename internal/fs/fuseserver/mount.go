@@ -13,6 +13,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/restart"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 )
 
@@ -35,6 +36,8 @@ type Mount struct {
 	server     *fuse.Server
 	fs         *fileSystem
 	operations *operations
+	gate       *gate // nil: the mount ends with its daemon
+	state      *restart.Dir
 
 	ending    atomic.Bool   // Unmount was called
 	lost      chan error    // see Lost
@@ -56,7 +59,22 @@ func New(t *tree.Tree, control ControlDir, set Settings, point string, opts Opti
 	if err != nil {
 		return nil, err
 	}
-	m := &Mount{point: point, lost: make(chan error, 1), served: make(chan struct{}), abandon: make(chan struct{})}
+	if opts.State != nil && opts.Recalled == nil {
+		if opts.Recalled, err = Recall(t, opts.State); err != nil {
+			return nil, err
+		}
+	}
+	m := newMount(point, opts)
+	if opts.Adopt != nil {
+		if err = m.takeOver(t, control, set, opts); err == nil {
+			return m, nil
+		}
+		opts.Log.Warn("the mount of the daemon before cannot be taken over: its clients are cut off", "mount", point, "why", err)
+		m = newMount(point, opts)
+	}
+	if opts.Recalled != nil {
+		opts.Recalled.outlive()
+	}
 	fd, err := m.attach(t.Dir(), opts)
 	if err != nil {
 		return nil, err
@@ -65,6 +83,10 @@ func New(t *tree.Tree, control ControlDir, set Settings, point string, opts Opti
 		return nil, err
 	}
 	return m, nil
+}
+
+func newMount(point string, o Options) *Mount {
+	return &Mount{point: point, state: o.State, lost: make(chan error, 1), served: make(chan struct{}), abandon: make(chan struct{})}
 }
 
 // start connects, or removes the mount if that fails.
@@ -106,21 +128,89 @@ func (m *Mount) connect(t *tree.Tree, control ControlDir, set Settings, fd int, 
 		unix.Close(fd)
 		return err
 	}
-	m.fs = newFileSystem(t, control, set, opts, m.point, second)
-	m.operations = newOperations(newAdmission(m.fs, opts.Limits))
-	m.server, err = fuse.NewServer(m.operations, "/dev/fd/"+strconv.Itoa(fd), fuseOptions(opts, t.HasACLs()))
-	if err != nil {
-		// go-fuse has closed fd, or does not own it yet. New detaches the mount next.
+	if err := m.serveFrom(t, control, set, opts, fd, second); err != nil {
 		unix.Close(second)
 		return fmt.Errorf("mount %s: %w", m.point, err)
 	}
+	return nil
+}
+
+// serveFrom makes the server of a new connection. It owns fd.
+func (m *Mount) serveFrom(t *tree.Tree, control ControlDir, set Settings, opts Options, fd, second int) (err error) {
+	all := m.handlers(t, control, set, opts, second)
+	terms := fuseOptions(opts, t.HasACLs())
+	if opts.State == nil {
+		// After an error go-fuse has closed fd, or does not own it yet. New detaches the mount next.
+		if m.server, err = fuse.NewServer(all, "/dev/fd/"+strconv.Itoa(fd), terms); err != nil {
+			return err
+		}
+		m.finish(t, opts)
+		return nil
+	}
+	defer unix.Close(fd)
+	r, err := m.begin(opts, all, terms, fd)
+	if err != nil {
+		return err
+	}
+	m.finish(t, opts)
+	m.fs.handles.keep(opts.Recalled, m.stateLost)
+	if err := opts.keep(r); err != nil {
+		m.stateLost(err)
+	}
+	return nil
+}
+
+// takeOver is New for the mount of a predecessor. After an error its connection is ended.
+func (m *Mount) takeOver(t *tree.Tree, control ControlDir, set Settings, opts Options) error {
+	r, err := m.adopt(opts, func(device int) fuse.RawFileSystem {
+		return m.handlers(t, control, set, opts, device)
+	}, fuseOptions(opts, t.HasACLs()))
+	if err != nil {
+		minor, ok := connectionOf(int(opts.Adopt.Fd()))
+		if !ok && r != nil {
+			minor, ok = r.Minor, true
+		}
+		if ok {
+			Abort(uint32(minor))
+		}
+		return errors.Join(err, opts.Adopt.Close())
+	}
+	m.fs.adopted = true
+	m.finish(t, opts)
+	opts.Recalled.pass()
+	m.fs.recall(opts.Recalled)
+	m.fs.handles.keep(opts.Recalled, m.stateLost)
+	return nil
+}
+
+// handlers makes what answers requests. second is a descriptor of the device.
+func (m *Mount) handlers(t *tree.Tree, control ControlDir, set Settings, opts Options, second int) fuse.RawFileSystem {
+	m.fs = newFileSystem(t, control, set, opts, m.point, second)
+	m.operations = newOperations(newAdmission(m.fs, opts.Limits))
+	if opts.State == nil {
+		return m.operations
+	}
+	m.gate = &gate{}
+	all := fuse.RawFileSystem(&outliving{operations: m.operations, gate: m.gate})
+	if opts.wrap != nil {
+		all = opts.wrap(all)
+	}
+	return all
+}
+
+// finish connects the file system with its server.
+func (m *Mount) finish(t *tree.Tree, opts Options) {
 	m.fs.server = m.server
 	m.fs.pruner.byID = m.server.PruneNotify
 	m.fs.passthrough.start(m.server, t, opts)
 	m.fs.daemonValue = opts.daemonValue(m.fs.passthrough.why, false)
 	m.fs.unseenValue = opts.daemonValue(m.fs.passthrough.why, true)
 	t.SetInvalidate(m.fs.invalidate)
-	return nil
+}
+
+// stateLost is called when it cannot be written what a successor must know.
+func (m *Mount) stateLost(why error) {
+	m.fs.log.Warn("what a successor must know of the mount cannot be kept: the next restart cuts its clients off", "mount", m.point, "err", errors.Join(why, Forsake(m.state)))
 }
 
 func fuseOptions(o Options, acls bool) *fuse.MountOptions {
@@ -175,9 +265,12 @@ func (m *Mount) Serve() error {
 	defer m.watch()()
 	ended := make(chan struct{})
 	go m.fs.pruner.run()
+	var early sync.WaitGroup
+	early.Go(m.fs.tree.InvalidateEarly)
 	go func() {
 		defer close(ended)
 		m.server.Serve()
+		early.Wait()
 		m.lose(m.whyEnded())
 		m.fs.end()
 	}()

@@ -13,6 +13,9 @@ import (
 const afterVirt = 1<<63 - 2
 
 func (fs *fileSystem) OpenDir(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if _, ok := fs.resentOpen(&in.InHeader, out); ok {
+		return fuse.OK
+	}
 	if st := fs.mayOpen(in.Uid); !st.Ok() {
 		return st
 	}
@@ -30,14 +33,15 @@ func (fs *fileSystem) openDir(in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 		if errno != 0 {
 			return fuse.Status(errno)
 		}
-		out.Fh = fs.handles.add(openHandle{uid: in.Uid, virtual: &virtualDir{ino: in.NodeId, handle: handle, caller: c}})
+		out.Fh = fs.handles.add(in.Unique, openHandle{uid: in.Uid, virtual: &virtualDir{ino: in.NodeId, handle: handle, caller: c},
+			record: fs.keeps(handleRecord{Virtual: &virtualRecord{in.NodeId, c}})})
 		return fuse.OK
 	}
 	d, err := fs.tree.OpenDir(in.NodeId)
 	if err != nil {
 		return fs.statusOf(err)
 	}
-	out.Fh = fs.handles.add(openHandle{uid: in.Uid, dir: d})
+	out.Fh = fs.handles.add(in.Unique, openHandle{uid: in.Uid, dir: d, record: fs.keeps(handleRecord{Dir: in.NodeId})})
 	return fuse.OK
 }
 

@@ -23,12 +23,15 @@ type openHandle struct {
 	file    *tree.Handle
 	dir     *tree.Dir
 	virtual *virtualDir
+	gone    bool          // it was one of the three for a predecessor
+	free    bool          // it is charged to nobody
+	record  *handleRecord // what a successor is told; nil: there will be none
 }
 
 // check asserts that the handle is exactly one of the three.
 func (o openHandle) check() {
 	kinds := 0
-	for _, is := range []bool{o.file != nil, o.dir != nil, o.virtual != nil} {
+	for _, is := range []bool{o.file != nil, o.dir != nil, o.virtual != nil, o.gone} {
 		if is {
 			kinds++
 		}
@@ -51,17 +54,71 @@ type handles struct {
 	mu   sync.RWMutex
 	last uint64
 	open map[uint64]openHandle
+	log  *handleLog // nil: no successor is told
+	// recalled are handles of a predecessor by the request that opened them, which comes again if that
+	// was not answered.
+	recalled map[uint64]uint64
+	outlived *Recalled // what rings of a predecessor's clients may use; nil: nothing
 }
 
 func newHandles() *handles { return &handles{open: make(map[uint64]openHandle)} }
 
-func (t *handles) add(o openHandle) uint64 {
+// add adds what a request has opened.
+func (t *handles) add(unique uint64, o openHandle) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o.check()
 	t.last++
+	if t.log != nil {
+		if o.record == nil {
+			o.record = &handleRecord{}
+		}
+		o.record.FH, o.record.Unique, o.record.UID = t.last, unique&^resentBit, o.uid
+		t.log.append(o.record, t.records)
+	}
 	t.open[t.last] = o
 	return t.last
+}
+
+// keep begins to tell a successor.
+func (t *handles) keep(r *Recalled, lost func(error)) {
+	if r == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = max(t.last, r.tree.Generation()<<handleShift)
+	t.outlived = r
+	t.log = &handleLog{log: r.log, lost: lost}
+	if err := t.log.rewrite(t.records); err != nil {
+		t.log.failed = true
+		lost(err)
+	}
+}
+
+// records calls yield with what a successor must know.
+func (t *handles) records(yield func(*handleRecord) bool) {
+	for _, o := range t.open {
+		if o.record != nil && !yield(o.record) {
+			return
+		}
+	}
+	for _, h := range t.outlived.open {
+		if !yield(h.record) {
+			return
+		}
+	}
+}
+
+// resent returns the handle of a predecessor that a request has opened, if it was not answered.
+func (t *handles) resent(unique uint64) (fh uint64, o openHandle, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if fh, ok = t.recalled[unique&^resentBit]; ok {
+		o, ok = t.open[fh]
+		delete(t.recalled, unique&^resentBit)
+	}
+	return fh, o, ok
 }
 
 func (t *handles) get(fh uint64) openHandle {
@@ -70,12 +127,19 @@ func (t *handles) get(fh uint64) openHandle {
 	return t.open[fh]
 }
 
+// take removes a handle. It may be unknown if a predecessor has opened it.
 func (t *handles) take(fh uint64) openHandle {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	o, known := t.open[fh]
-	invariants.Check(known, "handle %d is released and not open", fh)
+	invariants.Check(known || t.log != nil, "handle %d is released and not open", fh)
 	delete(t.open, fh)
+	if !known {
+		return openHandle{gone: true, free: true}
+	}
+	if o.record != nil {
+		t.log.append(&handleRecord{FH: fh, Closed: true}, t.records)
+	}
 	return o
 }
 
@@ -103,7 +167,9 @@ func (t *handles) drain() []openHandle {
 func (fs *fileSystem) release(o openHandle) {
 	fs.closing.add(o.uid, func() {
 		fs.closeHandle(o)
-		fs.files.Return(o.uid, 1)
+		if !o.free {
+			fs.files.Return(o.uid, 1)
+		}
 	})
 }
 
@@ -136,6 +202,8 @@ func (fs *fileSystem) closeHandle(o openHandle) {
 		o.dir.Close()
 	case o.virtual != nil:
 		fs.control.ReleaseDir(o.virtual.ino, o.virtual.handle)
+	case o.record != nil && o.record.File != nil: // it is gone, and the kernel has it
+		fs.passthrough.close(o.record.File.Node)
 	}
 }
 
@@ -143,6 +211,9 @@ func (fs *fileSystem) closeHandle(o openHandle) {
 const writeFlags = unix.O_WRONLY | unix.O_RDWR | unix.O_CREAT | unix.O_EXCL | unix.O_TRUNC | unix.O_APPEND
 
 func (fs *fileSystem) openFile(proceed tree.Proceed, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	if _, ok := fs.resentOpen(&in.InHeader, out); ok {
+		return fuse.OK
+	}
 	if st := fs.mayOpen(in.Uid); !st.Ok() {
 		return st
 	}
@@ -176,11 +247,19 @@ func (fs *fileSystem) open(proceed tree.Proceed, in *fuse.OpenIn, out *fuse.Open
 
 func (fs *fileSystem) opened(in *fuse.InHeader, flags uint32, h *tree.Handle, out *fuse.OpenOut) {
 	fs.passthrough.open(in, flags, h, out)
-	out.Fh = fs.handles.add(openHandle{uid: in.Uid, file: h})
+	o := openHandle{uid: in.Uid, file: h}
+	if fs.opts.State != nil {
+		state := h.State()
+		o.record = &handleRecord{File: &state, Flags: out.OpenFlags, Backing: out.BackingID, Rights: fs.passthrough.rightsOf(h.ID())}
+	}
+	out.Fh = fs.handles.add(in.Unique, o)
 }
 
 func (fs *fileSystem) create(proceed tree.Proceed, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	if st := fs.mayMake(&in.InHeader, name); !st.Ok() {
+		return st
+	}
+	if st, ok := fs.resentCreate(in, name, out); ok {
 		return st
 	}
 	if st := fs.mayOpen(in.Uid); !st.Ok() {
@@ -197,6 +276,9 @@ func (fs *fileSystem) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.Cr
 		return fuse.ENOTSUP
 	case fs.readonly(&in.InHeader):
 		return fuse.EROFS
+	}
+	if st, ok := fs.resentCreate(in, "", out); ok {
+		return st
 	}
 	if st := fs.mayOpen(in.Uid); !st.Ok() {
 		return st
@@ -253,7 +335,11 @@ func (fs *fileSystem) write(in *fuse.WriteIn, data []byte, wait *tree.Waiting) (
 	}
 	// The offset of an append comes from attributes that may be stale; the backing file
 	// knows its end.
-	n, err := h.Write(data, int64(in.Offset), in.Flags&unix.O_APPEND != 0, in.Uid, wait)
+	append := in.Flags&unix.O_APPEND != 0
+	if append && fs.resent(&in.InHeader) && h.MayHaveAppended(data, int64(in.Offset)) {
+		append = false
+	}
+	n, err := h.Write(data, int64(in.Offset), append, in.Uid, wait)
 	return uint32(n), fs.statusOf(err)
 }
 

@@ -4,9 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
+	"github.com/hanwen/go-fuse/v2/fuse"
+
 	"github.com/kv3fs/kv3fs/internal/fs/health"
+	"github.com/kv3fs/kv3fs/internal/fs/restart"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -64,6 +68,18 @@ type Options struct {
 	// Deadline is how long a request may take, or each step of a removal of many files; then it is answered with EIO. The wait
 	// for room does not count while the file system under the tree answers. 0: requests wait.
 	Deadline time.Duration
+
+	// State is where is kept what a successor must know of the mount. The tree has the same. nil: there will be none.
+	State *restart.Dir
+	// Recalled is what clients of a predecessor have open, from Recall. nil: nothing was left.
+	Recalled *Recalled
+	// Adopt is the device of the mount that a predecessor has left. New closes it. If that mount cannot be taken over, its
+	// clients are cut off and there is a new one. nil: there is a new one.
+	Adopt *os.File
+
+	// A test's: requests that come again are done again, and what is around all that answers requests.
+	twice bool
+	wrap  func(fuse.RawFileSystem) fuse.RawFileSystem
 
 	// Log gets warnings. nil: slog.Default().
 	Log *slog.Logger

@@ -187,6 +187,25 @@ func (p *passthrough) try(h *tree.Handle, r *route) error {
 	return register()
 }
 
+// rightsOf returns the rights of a node's backing id, for a successor.
+func (p *passthrough) rightsOf(id uint64) backing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r := p.nodes[id]; r != nil {
+		return r.rights
+	}
+	return asUser
+}
+
+// recall counts an open file of a predecessor, which has chosen its route.
+func (p *passthrough) recall(h *handleRecord) {
+	r := p.enter(h.File.Node)
+	r.chosen.Do(func() { r.id, r.rights = h.Backing, h.Rights })
+	if passes, _ := h.passes(); passes {
+		r.kernel, r.id, r.rights = true, h.Backing, h.Rights
+	}
+}
+
 // close ends one open file of a node.
 func (p *passthrough) close(id uint64) {
 	r := p.leave(id)

@@ -132,7 +132,21 @@ func (fs *fileSystem) setUserXattr(h *fuse.InHeader, name string, value []byte, 
 	case fs.readonly(h):
 		return fuse.EROFS
 	}
-	return fs.statusOf(fs.tree.SetUserXattr(h.NodeId, name, value, flags, callerOf(h)))
+	err := fs.tree.SetUserXattr(h.NodeId, name, value, flags, callerOf(h))
+	if value == nil && fs.done(h, err, unix.ENODATA) {
+		return fuse.OK
+	}
+	if flags&unix.XATTR_CREATE != 0 && fs.done(h, err, unix.EEXIST) && fs.hasXattr(h.NodeId, name, value) {
+		return fuse.OK
+	}
+	return fs.statusOf(err)
+}
+
+// hasXattr reports whether an attribute has a value.
+func (fs *fileSystem) hasXattr(node uint64, name string, value []byte) bool {
+	has := make([]byte, len(value)+1)
+	n, err := fs.tree.UserXattr(node, name, has)
+	return err == nil && string(has[:n]) == string(value)
 }
 
 // setACL sets or removes an ACL. The kernel has checked that the client may, and the data
@@ -170,7 +184,11 @@ func (fs *fileSystem) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name stri
 	case fs.readonly(&in.InHeader):
 		return fuse.EROFS
 	}
-	return fs.statusOf(fs.setLock(in.Uid, in.NodeId, string(value)))
+	err := fs.setLock(in.Uid, in.NodeId, string(value))
+	if fs.done(&in.InHeader, err, unix.ENOLCK) {
+		return fuse.OK // it was unlocked already
+	}
+	return fs.statusOf(err)
 }
 
 func (fs *fileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) fuse.Status {

@@ -99,7 +99,7 @@ func (t *Tree) written(n *node) {
 	invalidated, cached := n.invalidated.Load(), n.cached.Load()
 	invariants.Check(int32(cached-invalidated) >= 0, "node %d: the kernel forgot attributes %d times and got them %d times", n.id, invalidated, cached)
 	paged := n.paged.Load()
-	if invalidated == cached && !paged {
+	if invalidated == cached && !paged || t.early.note(n) {
 		return
 	}
 	(*t.invalidate.Load())(n.id, paged)

@@ -292,3 +292,27 @@ func (t *Tree) isAt(n *node, d *node, name string) bool {
 	})
 	return err == nil && t.identityOf(&st) == n.key
 }
+
+// ForgetPredecessors drops the nodes of former daemons that no file of which is open, because their mount has ended: the kernel has
+// no references to them any more.
+func (t *Tree) ForgetPredecessors() {
+	var old []*node
+	for n := range t.byID.all {
+		if n != t.root && n.id < t.generation<<generationShift {
+			old = append(old, n)
+		}
+	}
+	const atOnce = 1024 // others wait meanwhile
+	for some := range slices.Chunk(old, atOnce) {
+		t.mu.Lock()
+		for _, n := range some {
+			if n.lookups > 0 && n.open.Load() == nil {
+				n.lookups = 0
+				t.noteRefsLocked(n)
+				t.dropLocked(n)
+			}
+		}
+		t.mu.Unlock()
+		t.commitMany()
+	}
+}

@@ -1,7 +1,11 @@
 package tree
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
 )
 
 // HandleState is what a successor must know of a handle to open it again.
@@ -100,8 +104,56 @@ func (h *Handle) Passed(seen bool) {
 	h.looked.unseen = !seen
 	switch {
 	case h.access == unix.O_RDWR:
-		h.mayBeMapped()
+		h.mapping()
 	case h.access == unix.O_WRONLY && !seen:
 		h.file.Sums().Unseen()
 	}
+}
+
+// OpenMade opens a file that a predecessor has made for c, and counts one reference to its node. An error says that
+// there is none: no regular file of c's.
+func (t *Tree) OpenMade(parent uint64, name string, flags int, c cred.Caller, keep time.Duration) (Entry, *Handle, error) {
+	e, err := t.Lookup(parent, name, c.UID, keep)
+	if err != nil {
+		return Entry{}, nil, err
+	}
+	h, err := t.openMade(e, flags, c)
+	if err != nil {
+		t.Forget(e.ID, 1)
+		return Entry{}, nil, err
+	}
+	e.Keep = 0
+	return e, h, nil
+}
+
+func (t *Tree) openMade(e Entry, flags int, c cred.Caller) (*Handle, error) {
+	if e.Attr.Mode&unix.S_IFMT != unix.S_IFREG || e.Attr.UID != c.UID {
+		return nil, unix.EEXIST
+	}
+	n, err := t.node(e.ID)
+	if err != nil {
+		return nil, err
+	}
+	access := flags & unix.O_ACCMODE
+	f, err := t.openLocked(t.useOpen(n), access, nil, c.UID)
+	if err != nil {
+		return nil, err
+	}
+	return f.handle(holder{uid: c.UID}, access, directions{true, true}), nil
+}
+
+// MayHaveAppended reports whether b was appended to the file at an offset, as far as the file goes: then it can be written there.
+func (h *Handle) MayHaveAppended(b []byte, off int64) bool {
+	f, err := h.file.of.tree.file(h.file.of.node, forReading)
+	if err != nil {
+		return false
+	}
+	defer f.Release()
+	has := make([]byte, len(b))
+	n, err := preadFull(f.fd, has, off)
+	if err != nil || string(has[:n]) != string(b[:n]) {
+		return false
+	}
+	st, err := statFD(f.fd)
+	return err == nil && st.Size >= uint64(off)
 }

@@ -94,7 +94,8 @@ type Tree struct {
 	// runs alone where a path must not change. Nothing that opens a node's path may be
 	// called in either.
 	moves   moves
-	journal *journal      // nil: a successor will know nothing
+	journal *journal // nil: a successor will know nothing
+	early   early
 	renames atomic.Uint64 // renames begun or finished
 
 	keptOut keptOut
@@ -157,6 +158,7 @@ func Open(dir string, opts Options) (*Tree, error) {
 		forgotten:  forgottenNodes{many: make(chan struct{}, 1)},
 	}
 	t.SetInvalidate(opts.Invalidate)
+	t.early.over.Store(opts.State == nil || opts.Invalidate != nil)
 	if err := t.begin(opts.Readonly); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("data directory %s: %w", dir, err)
@@ -231,6 +233,7 @@ func (t *Tree) keptIdentity() identity {
 
 // SetInvalidate sets Options.Invalidate, for a cache that is made after the tree.
 func (t *Tree) SetInvalidate(fn func(nodeID uint64, pages bool)) {
+	t.early.over.Store(true)
 	if fn == nil {
 		fn = func(uint64, bool) {}
 	}

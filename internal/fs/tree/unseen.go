@@ -45,6 +45,11 @@ func (h *Handle) Passes(by Opener) {
 
 // mayBeMapped says that clients can map the file for writing through this handle without the daemon.
 func (h *Handle) mayBeMapped() {
+	h.mapping()
+	h.file.of.tree.written(h.file.of.node) // what the kernel has got before
+}
+
+func (h *Handle) mapping() {
 	n := h.file.of.node
 	if t := h.file.of.tree; t.counts(n.key) {
 		h.mapped = true
@@ -52,7 +57,6 @@ func (h *Handle) mayBeMapped() {
 	}
 	h.file.Sums().Unseen()
 	n.hotUntil.Store(unseen)
-	h.file.of.tree.written(n) // what the kernel has got before
 }
 
 // Keep returns how long the kernel may keep attributes of the file that it is given together
