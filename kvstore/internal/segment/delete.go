@@ -168,7 +168,9 @@ func (s *Store) wipe(seg *segment, slots []int) error {
 			continue
 		}
 		page := make([]byte, pageBytes)
-		s.fillIndex(seg, n, page)
+		if !seg.unread { // else the next Open is to read the heads again: there may be more than the table knows
+			s.fillIndex(seg, n, page)
+		}
 		pages[n] = page
 	}
 	for n, page := range pages {

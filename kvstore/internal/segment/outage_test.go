@@ -72,3 +72,40 @@ func TestOpenedDuringAnOutage(t *testing.T) {
 	loads(t, s, keysOf(0, 12)...)
 	loads(t, s, keysOf(101, 7)...)
 }
+
+// A block of which nothing could be read when the store was opened outlasts the deletion of a neighbour, whose page of the index
+// does not know it.
+func TestDeletedBesideAnUnreadBlock(t *testing.T) {
+	dir := faultdir.New(t)
+	o := options(dir.Path, small, 8, 8)
+	s := open(t, o)
+	save(t, s, keysOf(0, 3)...)
+	seg := s.segmentWith(t, keyOf(2))
+	s.mu.RLock()
+	at, _ := s.table.find(keyOf(2))
+	s.mu.RUnlock()
+	head := s.geo.headAt(int(at - seg.first))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, seg.file.Name(), s.geo.indexAt(), make([]byte, s.geo.indexPages()*pageBytes)) // as after a kill
+	dir.Fail(func(c faultdir.Call) syscall.Errno {
+		if c.Op == "read" && c.Offset == head {
+			return syscall.EIO
+		}
+		return 0
+	})
+	s = open(t, o)
+	dir.Heal()
+	if is := found(t, s, keysOf(0, 3)...); !is[0] || !is[1] || is[2] {
+		t.Fatalf("found %v", is)
+	}
+	if err := s.Delete(t.Context(), keysOf(0, 1)); err != nil {
+		t.Fatal(err)
+	}
+	s = reopen(t, s, o)
+	loads(t, s, keysOf(1, 2)...)
+	if found(t, s, keyOf(0))[0] {
+		t.Error("a deleted block came back")
+	}
+}

@@ -90,7 +90,7 @@ func (s *Store) prepare(seg *segment) error {
 	seg.disk.Lock()
 	err := s.writeAt(seg, header.encode(headerMagic), 0)
 	if err == nil {
-		seg.indexed = 0 // else the old generation may still count
+		seg.indexed, seg.unread = 0, false // else the old generation may still count
 	}
 	seg.disk.Unlock()
 

@@ -276,7 +276,7 @@ func (s *Store) place(c contents, newest bool) {
 	seg := c.seg
 	switch {
 	case seg.foreign, c.unread: // recycled in its turn, and not before: the next Open may find more in it
-		seg.sealed = true
+		seg.sealed, seg.unread = true, c.unread
 		seg.next, seg.indexed = s.geo.slots, s.geo.indexPages()
 		s.full = append(s.full, seg)
 	case len(c.slots) == 0:

@@ -51,7 +51,8 @@ type segment struct {
 	// disk is held while the index is made from the table and written, so that an older
 	// index never replaces a newer one.
 	disk    sync.Mutex
-	indexed int // pages of the index that may be valid on the disk: those below
+	indexed int  // pages of the index that may be valid on the disk: those below
+	unread  bool // at Open: something could not be read, so it may have blocks that the table does not know
 }
 
 // place is a slot of a segment.
