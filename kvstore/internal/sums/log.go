@@ -34,6 +34,7 @@ type log struct {
 // gap is where reading had to leave something out. It is read again later: the file system may have been away.
 type gap struct {
 	at    int64 // where reading is to begin again
+	to    int64 // and to end: behind that, all was read
 	open  bool
 	next  time.Time
 	pause time.Duration
@@ -84,10 +85,12 @@ func (l *log) readGap(now time.Time, found func(at int64, r *record)) error {
 	if !l.gap.open || now.Before(l.gap.next) {
 		return nil
 	}
-	again := log{f: l.f, data: l.data, end: l.gap.at, gap: gap{pause: l.gap.pause}}
+	to := l.gap.to
+	again := log{f: l.f, data: io.NewSectionReader(l.data, 0, to), end: l.gap.at, gap: gap{pause: l.gap.pause}}
 	err := again.read(found)
 	if l.gap = again.gap; err != nil {
 		l.gap.leaveOut(again.end)
+		l.gap.to = to
 	}
 	return err
 }
@@ -106,7 +109,9 @@ func (l *log) read(found func(at int64, r *record)) error {
 		l.end += int64(scan(window[:n], func(at int, r *record) { found(base+int64(at), r) }))
 		if unreadable {
 			l.gap.leaveOut(l.end)
-			if more, err := l.skip(base+int64(n), skip); !more || err != nil {
+			more, err := l.skip(base+int64(n), skip)
+			l.gap.to = max(l.gap.to, l.end+mostBytes) // with a record that began before
+			if !more || err != nil {
 				return err
 			}
 			skip = min(2*skip, windowBytes) // each attempt may take the disk seconds

@@ -165,3 +165,38 @@ func TestCompactDuringAnOutage(t *testing.T) {
 	a.unreadSince = a.unreadSince.Add(-dropAfter)
 	do(t, a.Compact(all))
 }
+
+// counted counts what is read.
+type counted struct {
+	io.ReaderAt
+	bytes int64
+}
+
+func (c *counted) ReadAt(p []byte, at int64) (int, error) {
+	n, err := c.ReaderAt.ReadAt(p, at)
+	c.bytes += int64(n)
+	return n, err
+}
+
+// What could not be read is read again without all that was read behind it: lookups wait meanwhile.
+func TestOnlyTheGapIsReadAgain(t *testing.T) {
+	a := openLogs(t, t.TempDir(), Shape{kv.Fingerprint{9}, 4096, 2})
+	const records = 20000 // of 80 bytes
+	for n := range records {
+		put(t, a, kv.Key{1, byte(n), byte(n >> 8)}, []uint64{1, uint64(n)})
+	}
+	own := a.logs[a.own]
+	l, found := &log{f: own.f, data: badRange{own.f, 8192, 12288}}, map[kv.Key]bool{}
+	note := func(_ int64, r *record) { found[r.key] = true }
+	if err := l.read(note); err != nil || !l.gap.open || len(found) == records {
+		t.Fatalf("%d records, a gap: %v, %v", len(found), l.gap.open, err)
+	}
+	again := &counted{ReaderAt: own.f}
+	l.data, l.gap.next = again, time.Now()
+	if err := l.readGap(time.Now(), note); err != nil || l.gap.open || len(found) != records {
+		t.Errorf("%d of %d records, a gap: %v, %v", len(found), records, l.gap.open, err)
+	}
+	if again.bytes > 256<<10 {
+		t.Errorf("%d bytes of %d were read", again.bytes, own.end)
+	}
+}
