@@ -5,9 +5,11 @@ import (
 	"slices"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/admin/api"
 	"github.com/kv3fs/kv3fs/internal/daemon"
+	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/manual"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
@@ -45,7 +47,11 @@ func referencePages(app *kong.Node) (map[string]string, error) {
 	for _, s := range httpserver.Statuses() {
 		statuses = append(statuses, manual.Status{Code: s.Status, Meaning: s.Meaning})
 	}
-	if pages["errors.md"], err = manual.ErrorsPage(about, statuses, api.OpenAPI()); err != nil {
+	var rings []manual.Errno
+	for _, e := range ringserver.Errnos() {
+		rings = append(rings, manual.Errno{Name: unix.ErrnoName(e.Errno), Meaning: e.Meaning})
+	}
+	if pages["errors.md"], err = manual.ErrorsPage(about, rings, statuses, api.OpenAPI()); err != nil {
 		return nil, err
 	}
 	pages["api.md"], err = manual.APIPage(api.OpenAPI())
