@@ -2,6 +2,7 @@ package usrbio
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -143,16 +144,23 @@ func (m *Mount) AdoptIov(ctx context.Context, v *Iov) (*Iov, error) {
 	case v.created && !v.named.Load():
 		return nil, explain(op, fmt.Errorf("its object was unlinked: %w", syscall.ENOENT))
 	}
-	if err := m.registrar.link(ctx, filepath.Join(shm.Dir, v.object), v.link); err != nil {
+	target := filepath.Join(shm.Dir, v.object)
+	err := m.registrar.link(ctx, target, v.link)
+	if errors.Is(err, syscall.EEXIST) { // the daemon has taken it over from the one before
+		if has, bad := m.registrar.readlink(ctx, v.link); bad == nil && has == target {
+			err = nil
+		}
+	}
+	if err != nil {
 		return nil, explain(op, err)
 	}
 	n := &Iov{m: m, id: v.id, link: v.link, blockBytes: v.blockBytes, mem: v.mem, sizeBytes: v.sizeBytes,
 		registered: true, created: v.created, object: v.object}
 	moved := false
-	err := v.closing.do(ctx, func() error {
+	err = v.closing.do(ctx, func() error {
 		v.closed.Store(true)
 		n.named.Store(v.named.Swap(false))
-		_ = v.m.registrar.unlink(ctx, v.link) // usually that daemon is gone
+		_ = v.m.registrar.unlinkHere(ctx, v.link) // usually that daemon is gone
 		disown(v.m, &v.m.iovs, v)
 		moved = true
 		return nil

@@ -192,6 +192,7 @@ type semRegistrar string
 
 func (s semRegistrar) link(context.Context, string, string) error              { return syscall.EPERM }
 func (s semRegistrar) unlink(context.Context, string) error                    { return syscall.ENOENT }
+func (s semRegistrar) unlinkHere(context.Context, string) error                { return syscall.ENOENT }
 func (s semRegistrar) readlink(context.Context, string) (string, error)        { return string(s), nil }
 func (s semRegistrar) probe(string) error                                      { return nil }
 func (s semRegistrar) call(_ context.Context, fn func() error, _ func()) error { return fn() }

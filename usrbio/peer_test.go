@@ -157,6 +157,8 @@ func (p *peer) link(_ context.Context, target, name string) error {
 	return nil
 }
 
+func (p *peer) unlinkHere(ctx context.Context, name string) error { return p.unlink(ctx, name) }
+
 func (p *peer) unlink(_ context.Context, name string) error {
 	if p.gone.Load() {
 		return syscall.ENOTCONN

@@ -20,8 +20,10 @@ import (
 // daemon has mounted over the same place.
 type registrar interface {
 	link(ctx context.Context, target, name string) error
-	// unlink removes a registration, later if it cannot be removed in time.
+	// unlink removes a registration, later if it cannot be removed in time, and also where a successor of the daemon has it.
 	unlink(ctx context.Context, name string) error
+	// unlinkHere is unlink for a name that may have been registered anew with a successor.
+	unlinkHere(ctx context.Context, name string) error
 	readlink(ctx context.Context, name string) (string, error)
 	// probe is readlink for a caller that checks whether the daemon is alive. It
 	// may block forever.
@@ -57,6 +59,8 @@ type iovsDir struct {
 	dir *os.File
 	dev uint64
 
+	path string // where the directory was opened
+
 	mu        sync.Mutex
 	postponed []func()            // what the registering thread does when the daemon answers
 	over      bool                // the registering thread will not look at postponed again
@@ -83,8 +87,9 @@ func newIovsDir(answerTimeout time.Duration) *iovsDir {
 
 func openIovsDir(ctx context.Context, mountPath string) (*iovsDir, error) {
 	d := newIovsDir(answerTimeout)
+	d.path = filepath.Join(mountPath, virtDir, "iovs")
 	err := d.do(ctx, func() error {
-		dir, err := os.OpenFile(filepath.Join(mountPath, virtDir, "iovs"), os.O_RDONLY|unix.O_DIRECTORY, 0)
+		dir, err := os.OpenFile(d.path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return err
 		}
@@ -248,12 +253,26 @@ func (d *iovsDir) linkNow(target, name string) error {
 // unlink may remove a name twice: a call that timed out may still be carried out.
 // The second one finds nothing.
 func (d *iovsDir) unlink(ctx context.Context, name string) error {
-	err := d.do(ctx, func() error { return d.unlinkNow(name) }, nil)
+	return d.unlinkBy(ctx, func() error {
+		err := d.unlinkNow(name)
+		if daemonGone(err) && unix.Unlink(filepath.Join(d.path, name)) == nil {
+			return nil
+		}
+		return err
+	})
+}
+
+func (d *iovsDir) unlinkHere(ctx context.Context, name string) error {
+	return d.unlinkBy(ctx, func() error { return d.unlinkNow(name) })
+}
+
+func (d *iovsDir) unlinkBy(ctx context.Context, now func() error) error {
+	err := d.do(ctx, now, nil)
 	switch {
 	case err == os.ErrClosed: // unlinkAll removes it
 		return d.awaitEnd(ctx)
 	case err == syscall.ETIMEDOUT || err != nil && err == ctx.Err():
-		d.postpone(func() { _ = d.unlinkNow(name) })
+		d.postpone(func() { _ = now() })
 	}
 	return err
 }

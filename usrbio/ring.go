@@ -129,6 +129,8 @@ type Ring struct {
 	closing   once
 	end       atomic.Pointer[error] // why the ring is unusable; nil while it is usable
 	probing   atomic.Bool
+	unmounted atomic.Pointer[error] // what says that the daemon has ended with which the ring was registered
+	gap       gap                   // under turn
 }
 
 // NewRing makes a ring. ENOSPC means that /dev/shm is too small for it, ENOENT for the daemon's semaphore means that this process
@@ -510,7 +512,17 @@ func (r *Ring) quiet() {
 		return
 	}
 	r.quietSince = now
-	r.probe()
+	why := r.unmounted.Load()
+	if why == nil {
+		r.probe()
+		return
+	}
+	served := false
+	if fault := shm.Guard(func() { served = r.gap.isServed(r.mem, r.layout, now) }); fault != nil {
+		r.fail(fmt.Errorf("%w: %w", ErrProtocol, fault))
+	} else if !served {
+		r.fail(*why)
+	}
 }
 
 // probe looks up our registration with the daemon, one lookup at a time and on a
@@ -525,7 +537,8 @@ func (r *Ring) probe() {
 		err := r.m.registrar.probe(r.link)
 		switch {
 		case daemonGone(err):
-			r.fail(fmt.Errorf("%w (%w)", ErrDaemonGone, err))
+			why := fmt.Errorf("%w (%w)", ErrDaemonGone, err)
+			r.unmounted.CompareAndSwap(nil, &why)
 		case errors.Is(err, syscall.ENOENT):
 			r.fail(fmt.Errorf("%w: it no longer knows the ring", ErrDaemonGone))
 		}

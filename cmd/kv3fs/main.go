@@ -19,6 +19,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/kv3fs/kv3fs/internal/advise/engineconfig"
+	"github.com/kv3fs/kv3fs/internal/daemon"
 	"github.com/kv3fs/kv3fs/internal/fdstore"
 )
 
@@ -281,7 +282,7 @@ func (c *helpCmd) trace(kctx *kong.Context) (*kong.Context, error) {
 // for signals. A SIGHUP that is ignored, as under nohup, stays so; one that a server takes
 // for a request to reload stops nothing.
 func untilSignalled(tell *teller) (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -292,8 +293,12 @@ func untilSignalled(tell *teller) (ctx context.Context, stop func()) {
 		defer close(ended)
 		var first time.Time
 		for {
+			var cause error
 			select {
 			case s := <-signals:
+				if s != syscall.SIGTERM { // somebody ends it by hand
+					cause = daemon.ErrNoSuccessor
+				}
 				if s == syscall.SIGHUP && tell.hangups.take() {
 					continue
 				}
@@ -303,7 +308,7 @@ func untilSignalled(tell *teller) (ctx context.Context, stop func()) {
 			switch {
 			case first.IsZero():
 				first = time.Now()
-				cancel()
+				cancel(cause)
 			case time.Since(first) > sameSignal && tell.again.take():
 			case time.Since(first) > sameSignal:
 				tell.fails("exiting at once", errors.New("second stop signal; exiting at once"))
@@ -315,6 +320,6 @@ func untilSignalled(tell *teller) (ctx context.Context, stop func()) {
 		signal.Stop(signals)
 		close(done)
 		<-ended
-		cancel()
+		cancel(nil)
 	}
 }

@@ -119,6 +119,8 @@ func partOf(flag string) (daemon.Part, string) {
 	case "mount", "remount", "cluster", "allow-other", "passthrough", "readonly", "block-bytes",
 		"attr-timeout", "entry-timeout", "negative-timeout", "symlink-timeout", "drain", "on-term":
 		return daemon.Fixed, "clients use the mount as it is"
+	case "restart-state":
+		return daemon.Fixed, "the state of restarts is open"
 	case "io", "checksums", "deadline", "workers":
 		return daemon.Fixed, "requests are under way with it"
 	case "tp":

@@ -50,11 +50,12 @@ type serveCmd struct {
 	SlowIO     slowIO        `name:"slow-io" default:"1s" range:"off..1h" placeholder:"TIME" help:"From when on a ring request is logged as slow, with its file and where the time went, or off. One line a minute for each cause; docs/logs.md"`
 	BlockBytes byteSize      `default:"1MiB" placeholder:"SIZE" range:"4KiB..1GiB" help:"st_blksize of files, a power of two. It corresponds to 3FS's chunk size: punched holes are multiples of it."`
 
-	AllowOther  bool          `help:"Let other users access the mount. Always on for root; a daemon of another user needs user_allow_other in /etc/fuse.conf."`
-	Passthrough string        `default:"auto" enum:"auto,off" help:"auto: the kernel itself reads, writes and maps the mount's files where it can (Linux 6.9 or later, root). off: it never does, and MAP_SHARED is refused (ENODEV)."`
-	Remount     string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; the names rm-rf and mv: in 3fs-virt accept it too."`
-	Readonly    bool          `help:"Refuse every change with EROFS. The data directory need not be writable; if it is not, there is no page service, and nothing keeps a second daemon from serving it."`
-	Drain       time.Duration `default:"10s" range:"0s..24h" help:"How long to wait after SIGTERM or SIGINT for clients to leave the mount, before they are cut off. A second signal ends the daemon at once; the next daemon replaces the dead mount."`
+	AllowOther   bool          `help:"Let other users access the mount. Always on for root; a daemon of another user needs user_allow_other in /etc/fuse.conf."`
+	Passthrough  string        `default:"auto" enum:"auto,off" help:"auto: the kernel itself reads, writes and maps the mount's files where it can (Linux 6.9 or later, root). off: it never does, and MAP_SHARED is refused (ENODEV)."`
+	Remount      string        `placeholder:"DIR" help:"A second path under which clients see the mount, e.g. in containers; the names rm-rf and mv: in 3fs-virt accept it too."`
+	Readonly     bool          `help:"Refuse every change with EROFS. The data directory need not be writable; if it is not, there is no page service, and nothing keeps a second daemon from serving it."`
+	RestartState string        `default:"auto" placeholder:"DIR" help:"Directory, in a tmpfs and the daemon's alone, by which clients' rings outlive the daemon: after a crash, or a restart by SIGTERM, the next one goes on with them. auto: below /run/kv3fs, if the daemon is root. off: rings end with the daemon. docs/operations.md"`
+	Drain        time.Duration `default:"10s" range:"0s..24h" help:"How long to wait after SIGTERM or SIGINT for clients to leave the mount, before they are cut off. A second signal ends the daemon at once; the next daemon replaces the dead mount."`
 
 	OnTerm onTerm `default:"auto" enum:"auto,stop,handover" help:"What SIGTERM and SIGINT ask for. stop: nobody goes on, and what is kept for a next daemon is closed. handover: another daemon does; systemd's store, or kv3fs hold, keeps the listeners for it, and who connects meanwhile waits. auto: systemctl restart hands over, all else is a stop."`
 
@@ -165,8 +166,10 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Tracing:   traces,
 		Checksums: c.Checksums == "on",
 		Drain:     c.Drain,
-		Doctor:    c.examine,
-		Log:       log, Lines: lines,
+
+		RestartState: c.RestartState,
+		Doctor:       c.examine,
+		Log:          log, Lines: lines,
 		Reload:      newRereader(values, kctx.Selected(), lines, adminWeb.Token).serve,
 		Hangups:     tell.hangups.follow(),
 		Descriptors: tell.inherited,

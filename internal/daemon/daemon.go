@@ -58,6 +58,8 @@ type Config struct {
 	// whether another daemon goes on; nil: none does.
 	Descriptors *fdstore.Store
 	HandsOver   func() bool
+	// RestartState is where clients' rings outlive the daemon: RestartAuto, RestartOff or a directory.
+	RestartState string
 	// Drain bounds how long a stop waits for users of the mount.
 	Drain time.Duration
 	Log   *slog.Logger
@@ -90,6 +92,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) error {
 
 // run is Run without a bound.
 func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint string)) (err error) {
+	leaves := true // unless a stop says otherwise: whoever starts a daemon that has failed starts it again
 	data, err := dataDir(c.DataDir)
 	if err != nil {
 		return err
@@ -129,7 +132,13 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		return err
 	}
 	defer st.close()
-	if n := st.removeLeftovers(); n > 0 {
+	left, err := restartState(c.RestartState, data, me, c.Log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, endRestartState(left, leaves)) }()
+	c.Rings.Restart = left
+	if n := st.removeLeftovers(ringserver.KeptSemaphores(left)); n > 0 {
 		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)
 	}
 	user, err := newDataUser(data, st.dir)
@@ -169,6 +178,10 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	sums := newChecksums(data, c.Checksums, on.shared, c.Settings.Readonly, c.Log)
 	defer sums.Close() // after the tree
+	granted, err := newGrants(left, c.Rings.SameMount, c.Log)
+	if err != nil {
+		return err
+	}
 	looked := lookups.New()
 	options := tree.Options{Lookups: looked, Spare: fuseserver.SpareDescriptors(), Readonly: c.Settings.Readonly, Usage: c.usage, Shared: on.sharing()}
 	if sums != nil {
@@ -177,12 +190,18 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 			options.Aside = aside
 		}
 	}
+	if granted != nil {
+		options.Grants = granted
+	}
 	tree, err := tree.Open(data, options)
 	if err != nil {
+		return errors.Join(err, granted.close())
+	}
+	defer func() { err = errors.Join(err, granted.close(), tree.Close()) }()
+	set := settings.New(c.Settings)
+	if err := keepSettings(left, set, c.Log); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, tree.Close()) }()
-	set := settings.New(c.Settings)
 	c.Rings.Logger, c.Rings.Health = c.Log, c.health
 	c.Rings.MaxRegistrations = c.Limits.Registrations
 	c.Rings.MaxRingUsers = c.Limits.RingUsers
@@ -205,11 +224,16 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if !c.Settings.Readonly {
 		looking.Go(func() { full.run(fullCtx) })
 	}
-	rings, err := ringserver.New(files{tree}, set.Readonly, mover, c.Rings)
+	var rings *ringserver.Server
+	var ending sync.WaitGroup
+	defer ending.Wait()
+	c.Rings.NoneInherited = func(uint32) { ending.Go(func() { granted.keepOnly(rings.Inherited) }) }
+	rings, err = ringserver.New(files{tree, granted}, set.Readonly, mover, c.Rings)
 	if err != nil {
 		return err
 	}
 	defer rings.Close()
+	granted.keepOnly(rings.Inherited)
 	if err := st.noteSemaphores(rings.SemaphoreNames()); err != nil {
 		return err
 	}
@@ -260,7 +284,13 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	defer startChecksums(sums)()
 	again := newReloader(c.audit())
 	again.read, again.data, again.shared, again.keep, again.rings, again.web = c.Reload, data, on.shared, keep, rings, adminWeb
-	err = serve(ctx, c, stop, tree, rings, mnt, pageService, keep, sums, able, shown, again, st.dir, ready)
+	leave := func(successor bool) {
+		if leaves = successor; successor {
+			rings.Leave()
+			granted.leave()
+		}
+	}
+	err = serve(ctx, c, stop, leave, tree, rings, mnt, pageService, keep, sums, able, shown, again, st.dir, ready)
 	stop.now("its files and checksums")
 	if err == nil { // nobody holds anything of this mount
 		st.noteMounts(held, c.Log)
@@ -272,7 +302,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 // waits for its users to leave and admits no new ones; then the rings, which serve
 // until the mount is removed and answer what is left; the page service last, because
 // engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, able *readiness, shown *view, again *reloader, stateDir string, ready func(string)) error {
+func serve(ctx context.Context, c Config, stop *stopping, leave func(successor bool), tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, able *readiness, shown *view, again *reloader, stateDir string, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -317,7 +347,9 @@ func serve(ctx context.Context, c Config, stop *stopping, tree *tree.Tree, rings
 		errs = append(errs, lost)
 	}
 	able.serving.Store(false)
-	if c.handsOver(ctx) {
+	handsOver := c.handsOver(ctx)
+	leave(handsOver || c.mayBeFollowed(ctx))
+	if handsOver {
 		pageService.leave()
 	} else if err := c.Descriptors.RemoveAll(); err != nil {
 		c.Log.Warn(stillKept, "err", err)
@@ -420,10 +452,16 @@ func dataDir(dir string) (string, error) {
 }
 
 // files lends files of the tree to the ring server.
-type files struct{ tree *tree.Tree }
+type files struct {
+	tree    *tree.Tree
+	granted *grants
+}
 
 func (f files) Acquire(ino uint64, c cred.Caller, write bool) (ringserver.File, error) {
 	file, err := f.tree.Acquire(ino, c, write)
+	if mayBeInherited(err) && f.granted.regrant(f.tree, ino) {
+		file, err = f.tree.Acquire(ino, c, write)
+	}
 	if err != nil {
 		return nil, err // not a typed nil
 	}

@@ -318,12 +318,14 @@ func semaphoreFile(dir string) string { return filepath.Join(dir, "semaphores") 
 
 // removeLeftovers removes the semaphores of daemons that were killed, whatever name their host
 // had: all whose names begin with a word of the file. Whatever a file contains, it removes only
-// names with the prefix of a daemon's semaphores. A prefix is never used twice.
-func (s *state) removeLeftovers() (removed int) {
+// names with the prefix of a daemon's semaphores. Those that begin with kept stay, unless that is empty: this daemon goes on with them.
+func (s *state) removeLeftovers(kept string) (removed int) {
 	for _, dir := range s.dead {
 		names, _ := os.ReadFile(semaphoreFile(dir))
 		for name := range strings.FieldsSeq(string(names)) {
-			removed += ringserver.RemoveSemaphores(name)
+			if kept == "" || !strings.HasPrefix(name, kept) {
+				removed += ringserver.RemoveSemaphores(name)
+			}
 		}
 	}
 	return removed

@@ -198,7 +198,7 @@ func TestLeftovers(t *testing.T) {
 	if next.dir == killed.dir {
 		t.Fatal("the other host has taken the directory over")
 	}
-	if n := next.removeLeftovers(); n != 1 {
+	if n := next.removeLeftovers(""); n != 1 {
 		t.Errorf("%d objects removed, want 1", n)
 	}
 	if _, err := os.Stat(left.Path()); !os.IsNotExist(err) {
@@ -246,7 +246,7 @@ func TestStateOpenToOthers(t *testing.T) {
 	if _, err := openState(data, hostA, quiet); !errors.Is(err, errForeign) || !strings.Contains(err.Error(), "chown -R 0 ") {
 		t.Errorf("another user's: %v", err)
 	}
-	if s, err := readonlyState(data, hostA, quiet); err != nil || s.dir != "" || s.noteSemaphores("x") != nil || s.removeLeftovers() != 0 {
+	if s, err := readonlyState(data, hostA, quiet); err != nil || s.dir != "" || s.noteSemaphores("x") != nil || s.removeLeftovers("") != 0 {
 		t.Errorf("another user's, only to be read: %+v, %v", s, err)
 	}
 }

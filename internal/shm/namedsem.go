@@ -62,6 +62,35 @@ func OpenSem(name string) (*NamedSem, error) {
 	return &NamedSem{Sem: m.Sem(0), m: m, name: name}, nil
 }
 
+// AdoptSem opens a semaphore that an earlier process has created for user uid. The object under
+// its name may be another one by now: EPERM unless it is one of that user's. It waits for nobody.
+func AdoptSem(name string, uid uint32) (*NamedSem, error) {
+	path := filepath.Join(Dir, "sem."+name)
+	if filepath.Dir(path) != Dir {
+		return nil, &os.PathError{Op: "open", Path: path, Err: syscall.EINVAL}
+	}
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != uid || st.Size < semBytes {
+		return nil, &os.PathError{Op: "open", Path: path, Err: syscall.EPERM}
+	}
+	m, err := Map(fd, semBytes)
+	if err != nil {
+		return nil, &os.PathError{Op: "map", Path: path, Err: err}
+	}
+	return &NamedSem{Sem: m.Sem(0), m: m, name: name}, nil
+}
+
+// Name returns the semaphore's name, without "sem.".
+func (s *NamedSem) Name() string { return s.name }
+
 // Path returns the path of the semaphore's object.
 func (s *NamedSem) Path() string { return filepath.Join(Dir, "sem."+s.name) }
 

@@ -21,3 +21,7 @@ func (m *Mapping) uint64At(off int64) *uint64 {
 	_ = m.data[off+7]
 	return (*uint64)(unsafe.Pointer(&m.data[off]))
 }
+
+// PutUint64 writes a word that nobody else reads or writes before a store with release order
+// publishes it.
+func (m *Mapping) PutUint64(off int64, v uint64) { *m.uint64At(off) = v }

@@ -85,6 +85,18 @@ func (l Layout) SemOff() int64 { return OffArgs + perEntryBytes*int64(l.RingLen)
 // 0, which upstream's clients leave there, it posts for any.
 func (l Layout) AwaitedOff() int64 { return l.SemOff() + SemBytes }
 
+// The words that follow are kv3fs's, too, by which a client whose mount has ended learns whether
+// its ring is served.
+
+// PingOff returns the byte offset of a number that the client changes, and PongOff of where a daemon
+// that serves the ring copies it within some 50 ms.
+func (l Layout) PingOff() int64 { return l.AwaitedOff() + 4 }
+func (l Layout) PongOff() int64 { return l.AwaitedOff() + 8 }
+
+// GapOff returns the byte offset of how many seconds a client should wait for a successor of the
+// daemon before it gives the ring up. 0: the ring ends with its daemon.
+func (l Layout) GapOff() int64 { return l.AwaitedOff() + 12 }
+
 // Next returns the marker after i.
 func (l Layout) Next(i int32) int32 {
 	if i++; i == l.RingLen {

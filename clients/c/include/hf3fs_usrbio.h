@@ -134,7 +134,8 @@ int hf3fs_iovregister(struct hf3fs_iov *iov, const char *shm_name);
  * registration, -ENOTCONN once that daemon is gone, -ETIMEDOUT if it does not answer, -EAGAIN if another thread
  * is asking. A renewal registers with the daemon that is there now: an iov with its id and content, if its object
  * still has a name (-ENOENT or -EINVAL otherwise); a ring as a new one, without the requests that were in
- * flight. No other call may use the ring meanwhile. Files must be opened and registered again.
+ * flight. No other call may use the ring meanwhile. Files must be opened and registered again. A daemon that was started again
+ * with the state of the one before it goes on with its rings: for these, hf3fs_iorprobe returns 0, and nothing needs to be renewed.
  */
 int hf3fs_iovprobe(const struct hf3fs_iov *iov);
 int hf3fs_iovrenew(struct hf3fs_iov *iov);
@@ -220,7 +221,7 @@ int hf3fs_submit_ios(const struct hf3fs_ior *ior);
  * Collects up to cqec completions. Returns when there are at least min_results, or at abs_timeout (an
  * absolute CLOCK_REALTIME time; null: never), which is not an error. min_results <= 0 polls. Setting the clock
  * during the call does not change how long it lasts. Without abs_timeout it ends with -ENOTCONN if the daemon
- * is gone.
+ * is gone, and no other one has gone on with the ring for a minute.
  */
 int hf3fs_wait_for_ios(const struct hf3fs_ior *ior,
                        struct hf3fs_cqe *cqes,

@@ -179,7 +179,7 @@ static int pause_for_completions(struct usrbio_ring *ring, struct waiting *w, in
     return 0;
   }
   if (now_ns >= w->look_ns) {
-    if (usrbio_registration_lost(ring->registration)) {
+    if (usrbio_registration_lost(ring->registration) && !usrbio_ring_may_be_served(ring)) {
       return -ENOTCONN;
     }
     w->look_ns = now_ns + LOOK_EVERY_NS;

@@ -209,6 +209,9 @@ int hf3fs_iorprobe(const struct hf3fs_ior *ior) {
     return -EINVAL;
   }
   int err = usrbio_registration_probe(ring->registration);
+  if (err == -ENOTCONN && usrbio_ring_is_served(ring)) {
+    err = 0;
+  }
   usrbio_ring_leave(ring);
   return err;
 }

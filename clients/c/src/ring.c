@@ -64,6 +64,9 @@ int usrbio_ring_init(struct usrbio_ring *ring, void *base, size_t size_bytes, bo
   ring->sqes = (struct usrbio_sqe *)(void *)(bytes + layout.sqes_off);
   ring->done_sem = (sem_t *)(void *)(bytes + layout.sem_off);
   ring->awaited = (_Atomic uint32_t *)(void *)(bytes + layout.sem_off + sizeof(sem_t));
+  ring->ping = ring->awaited + 1;
+  ring->pong = ring->awaited + 2;
+  ring->gap = ring->awaited + 3;
   ring->submit_sem = submit_sem;
   ring->entries = layout.entries;
   ring->ring_len = layout.ring_len;
@@ -327,4 +330,49 @@ void usrbio_ring_pass_on(struct usrbio_ring *ring) {
   if (usrbio_ring_ready(ring) && atomic_fetch_add(&ring->sleepers, 0) > 0) {
     usrbio_submitsem_post(ring->done_sem);
   }
+}
+
+#define NS_PER_MS UINT64_C(1000000)
+#define MOST_GAP_S 3600
+#define ANSWER_NS (2000 * NS_PER_MS) /* a daemon that serves the ring copies ping within some 50 ms */
+#define ANSWER_LOOK_NS 5000000
+
+static bool answered(const struct usrbio_ring *ring) { return atomic_load(ring->pong) == atomic_load(ring->ping); }
+
+static uint64_t gap_ns(const struct usrbio_ring *ring) {
+  uint64_t seconds = atomic_load(ring->gap);
+  return (seconds < MOST_GAP_S ? seconds : MOST_GAP_S) * 1000 * NS_PER_MS;
+}
+
+static void ask(struct usrbio_ring *ring) {
+  atomic_store(&ring->pinged_ns, usrbio_now_ns());
+  atomic_store(ring->ping, atomic_load(ring->pong) + 1);
+}
+
+bool usrbio_ring_may_be_served(struct usrbio_ring *ring) {
+  uint64_t pinged_ns = atomic_load(&ring->pinged_ns), gap = gap_ns(ring);
+  if (gap == 0) {
+    return false;
+  }
+  if (pinged_ns != 0 && !answered(ring)) {
+    return usrbio_now_ns() - pinged_ns < gap;
+  }
+  ask(ring);
+  return true;
+}
+
+bool usrbio_ring_is_served(struct usrbio_ring *ring) {
+  if (gap_ns(ring) == 0) {
+    return false;
+  }
+  if (atomic_load(&ring->pinged_ns) == 0 || answered(ring)) {
+    ask(ring);
+  }
+  for (uint64_t end = usrbio_now_ns() + ANSWER_NS; !answered(ring);) {
+    if (usrbio_now_ns() >= end) {
+      return false;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = ANSWER_LOOK_NS}, NULL);
+  }
+  return true;
 }

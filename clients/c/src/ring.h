@@ -78,6 +78,9 @@ struct usrbio_ring {
   sem_t *done_sem;   /* initialised by the daemon */
   /* How many completions the only sleeper lacks, after the semaphore: kv3fs posts no sooner. 0: posts for any. */
   _Atomic uint32_t *awaited;
+  /* Behind it, kv3fs's too: a daemon that serves the ring copies ping to pong, and gap is for how many seconds one that
+   * has ended should be waited for. */
+  _Atomic uint32_t *ping, *pong, *gap;
   sem_t *submit_sem; /* one for all rings of a priority */
 
   /* Not shared. */
@@ -89,6 +92,7 @@ struct usrbio_ring {
   _Atomic uint32_t reaper;   /* generation of the process whose thread reaps, 0: none */
   _Atomic uint32_t untaken;  /* completions reaped since posts were last dropped: each had one post at most */
   _Atomic int sleepers;      /* threads that wait for a post, or are about to */
+  _Atomic uint64_t pinged_ns; /* when ping was changed that was not copied yet, 0: it was never */
   struct usrbio_owner owner; /* the process that uses the ring */
   struct usrbio_pace pace;
   struct usrbio_registration *registration; /* null in tests */
@@ -115,6 +119,15 @@ bool usrbio_ring_enter(struct usrbio_ring *ring);
 void usrbio_ring_leave(struct usrbio_ring *ring);
 bool usrbio_ring_close(struct usrbio_ring *ring);
 bool usrbio_ring_closed(const struct usrbio_ring *ring);
+
+/*
+ * For a ring whose mount has ended: whether it is served all the same, because a daemon that was started again goes on with
+ * the rings of the one before it, or may yet be. Asked now and then while nothing comes.
+ */
+bool usrbio_ring_may_be_served(struct usrbio_ring *ring);
+
+/* The same, but within 2 seconds, and for certain. */
+bool usrbio_ring_is_served(struct usrbio_ring *ring);
 
 /* Enters the ring of ior. Returns null if there is none; else the caller leaves it. */
 struct usrbio_ring *usrbio_ring_of(const struct hf3fs_ior *ior);

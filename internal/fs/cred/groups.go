@@ -20,6 +20,20 @@ func (c Caller) WithGroups() Caller {
 	return c
 }
 
+// Groups returns the supplementary groups that WithGroups has found; known is false if it has not.
+func (c Caller) Groups() (groups []int, known bool) {
+	if c.groups == nil {
+		return nil, false
+	}
+	return *c.groups, true
+}
+
+// WithTheseGroups returns c with supplementary groups that were found earlier.
+func (c Caller) WithTheseGroups(groups []int) Caller {
+	c.groups = &groups
+	return c
+}
+
 // supplementary returns the groups of c, which it reads from /proc unless they are known.
 // Process ids are reused, so the groups count only if the process has the uid of c.
 func supplementary(c Caller) []int {

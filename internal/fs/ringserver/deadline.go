@@ -142,7 +142,7 @@ func (r *ring) rescue(limit int64) {
 			posted = true
 		case q.state.CompareAndSwap(stateTaken, stateReplaced):
 			again := r.newRequest()
-			again.index, again.userdata, again.args = q.index, q.userdata, q.args
+			again.index, again.userdata, again.args, again.slot = q.index, q.userdata, q.args, q.slot
 			again.badIndex, again.admitted, again.lay, again.begun = q.badIndex, q.admitted, q.lay, q.begun
 			again.countedIn.Store(q.countedIn.Load())
 			if q.view != nil {

@@ -95,7 +95,7 @@ func TestInvariantsCatch(t *testing.T) {
 // release frees what a server holds when it cannot be closed, because its state
 // is broken and its locks may be held.
 func release(s *Server) {
-	s.submit.close()
+	s.submit.close(false)
 	for _, w := range s.owners.byID {
 		unix.Close(w.pidfd)
 	}

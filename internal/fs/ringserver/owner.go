@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,6 +30,7 @@ import (
 type owners struct {
 	reap      func(*entry)
 	unseen    *unseen // the registrations without an owner
+	legacy    *legacy
 	epoll     int
 	stopEvent int          // eventfd
 	processes *quota.Quota // those in byID
@@ -39,6 +41,7 @@ type owners struct {
 	byID    map[int32]*owner // by the id that epoll reports; not the PID, which is reused
 	threads map[int]int      // tid -> tgid as last seen, verified at use
 	handles map[uint64]dirHandle
+	dead    map[keptProcess]*owner // with handles, found at the start
 	lastID  uint64
 }
 
@@ -59,6 +62,7 @@ const mostThreads = 64
 type owner struct {
 	id    int32
 	tgid  int
+	start uint64 // see startOf
 	name  string // see commandOf
 	pidfd int    // -1 once closed
 	uid   uint32 // whose share it takes: the user that was seen first
@@ -83,6 +87,8 @@ func newOwners(reap func(*entry), unseen *unseen, maxProcesses int) (*owners, er
 	o := &owners{
 		reap: reap, unseen: unseen, epoll: epoll, stopEvent: stopEvent,
 		processes: quota.New(int64(maxProcesses)), opened: quota.New(mostHandles),
+		// Handles are numbered so that no other daemon of this kernel has used the same numbers.
+		lastID: uint64(time.Now().UnixNano()),
 		byTgid: map[int]*owner{}, byID: map[int32]*owner{}, threads: map[int]int{}, handles: map[uint64]dirHandle{},
 	}
 	if err := o.epollAdd(stopEvent, 0); err != nil {
@@ -188,6 +194,7 @@ func (o *owners) dirOpened(uid, tid uint32) (uint64, error) {
 		w.dirs++
 	}
 	o.handles[o.lastID] = dirHandle{w, uid}
+	o.legacy.keepHandle(o.lastID, uid, w)
 	return o.lastID, nil
 }
 
@@ -199,6 +206,7 @@ func (o *owners) dirReleased(handle uint64) {
 		return
 	}
 	delete(o.handles, handle)
+	o.legacy.forgetHandle(handle)
 	o.opened.Return(h.uid, 1)
 	w := h.owner
 	if w == nil {
@@ -328,7 +336,7 @@ func (o *owners) track(uid uint32, tgid int) (*owner, error) {
 		return nil, syscall.ESRCH
 	}
 	o.lastID++
-	w := &owner{id: int32(o.lastID&math.MaxInt32) | 1, tgid: tgid, name: commandOf(tgid), pidfd: pidfd, uid: uid, entries: map[*entry]struct{}{}, traffic: processTraffic{pid: tgid}}
+	w := &owner{id: int32(o.lastID&math.MaxInt32) | 1, tgid: tgid, start: startOf(tgid), name: commandOf(tgid), pidfd: pidfd, uid: uid, entries: map[*entry]struct{}{}, traffic: processTraffic{pid: tgid}}
 	for o.byID[w.id] != nil {
 		w.id += 2
 	}
@@ -339,6 +347,24 @@ func (o *owners) track(uid uint32, tgid int) (*owner, error) {
 	}
 	o.byTgid[tgid], o.byID[w.id] = w, w
 	return w, nil
+}
+
+// startOf returns when a process was started, in clock ticks since the boot; 0: it is not there. A
+// process that has the number of another one was started later.
+func startOf(tgid int) uint64 {
+	const field = 22 // proc_pid_stat(5)
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(tgid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	// The second field is the command, in parentheses, and may contain anything.
+	_, rest, _ := strings.Cut(string(b[strings.LastIndexByte(string(b), ')')+1:]), " ")
+	fields := strings.Fields(rest)
+	if len(fields) <= field-3 {
+		return 0
+	}
+	ticks, _ := strconv.ParseUint(fields[field-3], 10, 64)
+	return ticks
 }
 
 // threadGroup returns the process that a thread belongs to. The FUSE header has only

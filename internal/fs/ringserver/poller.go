@@ -199,10 +199,15 @@ func (p *poller) overdue() bool {
 	return last != 0 && time.Now().UnixNano() > last
 }
 
-// refuse answers a job that was taken too late with ESHUTDOWN.
+// refuse answers a job that was taken too late with ESHUTDOWN, or leaves it to a successor.
 func (p *poller) refuse(w *worker, j job) {
+	leaves := j.ring.leaving()
 	for _, q := range j.batch {
-		q.result = -int64(errStopping)
+		if leaves {
+			q.unfinished = true
+		} else {
+			q.result = -int64(errStopping)
+		}
 	}
 	j.ring.complete(j.batch)
 	p.finish(w, j, false)

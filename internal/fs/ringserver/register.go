@@ -35,11 +35,18 @@ func (s *Server) register(c cred.Caller, name, target string) (controldir.Regist
 	defer unix.Close(fd)
 	e := &entry{link: link, bytes: sizeBytes, Registration: controldir.Registration{Name: name, Target: target, UID: c.UID, GID: c.GID}}
 	e.object, _ = identify(fd, new(unix.Statx_t)) // else it is not removed later
+	if s.legacy != nil {
+		e.id = s.lastID.Add(1)
+		if handle, _, err := unix.NameToHandleAt(fd, "", unix.AT_EMPTY_PATH); err == nil { // else it is found by its name
+			e.handleType, e.handle = handle.Type(), handle.Bytes()
+		}
+	}
 	if err := s.build(e, c, fd, sizeBytes); err != nil {
 		return controldir.Registration{}, err
 	}
 	if e.owner, err = s.owners.join(c.UID, c.PID, e); err != nil {
 		e.unmap()
+		s.legacy.forget(e.id)
 		return controldir.Registration{}, err
 	}
 	if e.ring != nil { // before it can be found, and so be dropped
@@ -47,16 +54,27 @@ func (s *Server) register(c cred.Caller, name, target string) (controldir.Regist
 		s.poller(link.Priority).add(e.ring)
 	}
 	if err := s.table.add(e); err != nil {
-		if e.ring != nil {
-			s.poller(link.Priority).remove(e.ring)
-		}
-		s.owners.leave(e)
-		e.unmap()
+		s.undo(e)
 		return controldir.Registration{}, err
+	}
+	if err := s.legacy.keep(e, c); err != nil {
+		s.drop(e, "the state of restarts cannot be written")
+		s.log.Warn("a registration was refused, since a successor of this daemon could not know it", "name", name, "uid", c.UID, "err", err, "cure", "make room in the directory of --restart-state, or turn it off")
+		return controldir.Registration{}, syscall.ENOSPC
 	}
 	// The process may have exited between join and add, when nothing could be reaped.
 	s.owners.reapIfGone(e.owner)
 	return e.Registration, nil
+}
+
+// undo is drop for an entry that is not in the table.
+func (s *Server) undo(e *entry) {
+	if e.ring != nil {
+		s.poller(e.link.Priority).remove(e.ring)
+	}
+	s.owners.leave(e)
+	e.unmap()
+	s.legacy.forget(e.id)
 }
 
 // build maps the object and checks it against its name.
@@ -83,11 +101,32 @@ func (s *Server) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
 	if err != nil {
 		return err
 	}
-	e.ring, err = newRing(s, e.link, c, layout, m)
+	sqeTail, cqeHead, err := begin(m, layout)
 	if err != nil {
 		m.Unmap()
+		return err
 	}
-	return err
+	e.ring = newRing(s, e.link, c, layout, m, sqeTail, cqeHead)
+	s.outlive(e)
+	return nil
+}
+
+// outlive begins the journal of a new ring, if the state of this daemon is kept. A ring without one
+// ends with the daemon.
+func (s *Server) outlive(e *entry) {
+	if s.legacy == nil {
+		return
+	}
+	r := e.ring
+	j, err := newJournal(s.legacy.dir.Path(journalFile(e.id)), r.layout, r.sqeTail, r.cqeHead, s.journalBytes, e.UID)
+	if err != nil {
+		if more, now := s.pace.Log("journal"); now {
+			s.log.Warn("a ring will end with this daemon: its journal cannot be made", "uid", e.UID, "err", err, "more", more)
+		}
+		return
+	}
+	r.journal = j
+	_ = r.promise(gapSeconds) // else its client gives up when the mount has ended
 }
 
 // begin initialises the memory of a ring and returns the daemon's markers: zero in a new
@@ -101,7 +140,7 @@ func begin(m mapped, layout wire.Layout) (sqeTail, cqeHead int32, err error) {
 		err = m.InitSem(layout.SemOff())
 	}
 	if err == nil { // memory that is used again may have the number of a waiter that was killed
-		_, err = m.WriteAt(make([]byte, 4), layout.AwaitedOff())
+		_, err = m.WriteAt(make([]byte, 16), layout.AwaitedOff()) // with the three words behind it
 	}
 	if err == unix.ENOSPC {
 		return 0, 0, syscall.ENOSPC
@@ -147,7 +186,13 @@ func (s *Server) drop(e *entry, reason string) bool {
 	if e.ring != nil {
 		s.poller(e.link.Priority).remove(e.ring)
 	}
+	if !s.closing.Load() || !s.successor.Load() || e.ring != nil && e.ring.journal == nil {
+		s.legacy.forget(e.id)
+	}
 	e.unmap()
+	if e.inherited && !s.closing.Load() && s.inherited.end(e.UID) && s.opts.NoneInherited != nil {
+		s.opts.NoneInherited(e.UID)
+	}
 	return true
 }
 

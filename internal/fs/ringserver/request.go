@@ -14,6 +14,7 @@ type request struct {
 	userdata uint64
 	args     wire.Args
 	badIndex bool  // index lies outside the ring: answer EINVAL
+	slot     int32 // of the ring's journal
 	admitted int64 // on the server's clock, as takenAt
 	lay      int64 // since when it lay in the ring, as far as the daemon knows
 	takenAt  int64

@@ -59,7 +59,9 @@ type ring struct {
 	stuck  int  // workers that are stuck in its requests
 
 	mu           sync.Mutex
-	m            mapped // unmapped when refs drops to 0
+	m            mapped   // unmapped when refs drops to 0
+	journal      *journal // closed then, too; nil: the ring ends with its daemon
+	pong         int32    // as it stands in the ring, see wire.Layout.PongOff
 	sem          shm.Sem
 	sqeTail      int32 // first submission slot not yet taken
 	cqeHead      int32 // next completion slot to fill
@@ -92,8 +94,10 @@ const mostSpare = 128
 // the memory that a ring of any size and depth costs the daemon.
 const mostInflight = 4096
 
-func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m mapped) (*ring, error) {
+// newRing returns a ring over m, whose memory begin or adoptRing has prepared.
+func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m mapped, sqeTail, cqeHead int32) *ring {
 	r := &ring{
+		sqeTail: sqeTail, cqeHead: cqeHead,
 		server: s, poller: s.poller(link.Priority), cred: c, layout: layout, m: m, sem: m.Sem(layout.SemOff()), refs: 1,
 		write: link.Write, depth: link.IODepth, flags: link.Flags,
 	}
@@ -102,11 +106,7 @@ func newRing(s *Server, link wire.Link, c cred.Caller, layout wire.Layout, m map
 		r.timer = time.AfterFunc(time.Hour, func() { r.poller.list(r) })
 		r.timer.Stop()
 	}
-	var err error
-	if r.sqeTail, r.cqeHead, err = begin(m, layout); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return r
 }
 
 // unlock ends a change that began with mu.Lock or tryLock.
@@ -209,6 +209,10 @@ func (r *ring) admitGuarded() {
 // admit copies requests out of the client's reach: as many as the io_depth rule
 // (4.7) and the free completion slots allow.
 func (r *ring) admit() {
+	if r.leaving() {
+		return
+	}
+	r.answerPing()
 	head := r.m.LoadInt32(wire.OffSqeHead)
 	cqeTail := r.m.LoadInt32(wire.OffCqeTail)
 	if !r.layout.Valid(head) || !r.layout.Valid(cqeTail) {
@@ -241,7 +245,7 @@ func (r *ring) admit() {
 	now := r.server.clock.now()
 	var sqe [wire.SqeBytes]byte
 	var args [wire.ArgsBytes]byte
-	for range n {
+	for i := range n {
 		r.m.CopyOut(sqe[:], r.layout.SqeOff(r.sqeTail))
 		var s wire.Sqe
 		s.Decode(&sqe)
@@ -254,12 +258,30 @@ func (r *ring) admit() {
 			q.badIndex = true
 			q.args = wire.Args{}
 		}
+		r.journal.admit(q, int(i), &args)
 		r.sqeTail = r.layout.Next(r.sqeTail)
 		r.inflight.push(q)
 		r.enqueue(q)
 	}
 	r.noteSeen(waiting - n)
+	r.journal.take(int(n))
 	r.m.StoreInt32(wire.OffSqeTail, r.sqeTail)
+	if r.journal != nil {
+		invariants.Reach("A3")
+	}
+}
+
+// answerPing tells a client that its ring is served.
+func (r *ring) answerPing() {
+	if ping := r.m.LoadInt32(r.layout.PingOff()); ping != r.pong {
+		r.pong = ping
+		r.m.StoreInt32(r.layout.PongOff(), ping)
+	}
+}
+
+// leaving reports whether the daemon is stopping and leaves what it has not begun to a successor.
+func (r *ring) leaving() bool {
+	return r.journal != nil && r.poller.drainUntil.Load() != 0 && r.server.successor.Load()
 }
 
 // noteSeen remembers since when requests have been waiting that were submitted and not admitted, unless it is known of some.
@@ -296,6 +318,7 @@ func (r *ring) admitWhole(n, waiting int32) int32 {
 	}
 	if r.group == 0 {
 		r.group = waiting - waiting%r.depth
+		r.journal.noteGroup(r.group)
 	}
 	n = min(n, r.group)
 	r.group -= n
@@ -342,6 +365,9 @@ func (r *ring) complete(batch []*request) (again bool) {
 	if r.broken == nil {
 		err := shm.Guard(func() {
 			posted := false
+			if r.journal != nil {
+				invariants.Reach("C0")
+			}
 			for _, q := range batch {
 				switch s := q.state.Load(); {
 				case q.needsDetach: // its system call has returned and no longer touches the buffer
@@ -396,15 +422,23 @@ func (r *ring) post(q *request, result int64) {
 	at := r.cqeHead
 	r.cqeHead = r.layout.Next(r.cqeHead)
 	r.m.CopyIn(r.layout.CqeOff(at), cqe[:])
+	r.journal.complete(q)
 }
 
 // publish makes posted completions visible: the marker after the slots, the
 // semaphore after the marker.
 func (r *ring) publish() {
 	r.count()
+	r.journal.publish()
 	r.m.StoreInt32(wire.OffCqeHead, r.cqeHead)
+	if r.journal != nil {
+		invariants.Reach("C3")
+	}
 	if r.isAwaited() {
 		r.sem.Post()
+	}
+	if r.journal != nil {
+		invariants.Reach("C4")
 	}
 }
 
@@ -426,6 +460,7 @@ func (r *ring) isAwaited() bool {
 func (r *ring) breakLocked(err error) {
 	if r.broken == nil {
 		r.broken = err
+		r.journal.breaks()
 		r.dropRequests()
 		r.server.log.Warn("ring detached: its client broke the protocol", "uid", r.cred.UID, "pid", r.cred.PID, "err", err)
 		r.poller.remove(r)
@@ -468,6 +503,7 @@ func (r *ring) dropRequests() {
 func (r *ring) unref() {
 	if r.refs--; r.refs == 0 {
 		r.m.Unmap()
+		r.journal.close()
 	}
 }
 

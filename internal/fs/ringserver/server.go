@@ -35,6 +35,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/health"
 	"github.com/kv3fs/kv3fs/internal/fs/integrity"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
+	"github.com/kv3fs/kv3fs/internal/fs/restart"
 	"github.com/kv3fs/kv3fs/internal/fs/rows"
 	"github.com/kv3fs/kv3fs/internal/histogram"
 	"github.com/kv3fs/kv3fs/internal/logpace"
@@ -106,9 +107,17 @@ type Options struct {
 	// a line, now and then.
 	DiskFull func()
 	// Trace is called by workers with each batch, and must return at once; nil: nothing is traced, at no cost.
-	Trace  func(Batch)
-	Health *health.Store // of the files' file system; nil: nobody looks after it
-	Logger *slog.Logger  // default slog.Default
+	Trace func(Batch)
+	// Restart is the state that registrations and rings outlive this daemon in, and those of its predecessor are found in; nil:
+	// they end with the daemon.
+	Restart *restart.Dir
+	// NoneInherited is called, concurrently, when the last of a user's registrations that a predecessor has left has ended, and
+	// must return at once; nil: nobody is told. See Server.Inherited.
+	NoneInherited func(uid uint32)
+	// SameMount says that the predecessor's mount goes on, and so the handles of its directories.
+	SameMount bool
+	Health    *health.Store // of the files' file system; nil: nobody looks after it
+	Logger    *slog.Logger  // default slog.Default
 }
 
 // Server serves rings. Its registry methods may be called concurrently at any time
@@ -136,6 +145,13 @@ type Server struct {
 	expired     [2]atomic.Int64         // requests that met their deadline: reads, writes
 	device      [2]*histogram.Histogram // see Device
 	stuck       bool                    // Run has left stuck workers behind
+
+	legacy       *legacy       // nil: nothing outlives this daemon
+	lastID       atomic.Uint64 // of registrations in legacy
+	journalBytes *quota.Quota
+	inherited    inherited
+	successor    atomic.Bool // see Leave
+	closing      atomic.Bool // Close has begun
 }
 
 // New returns a Server that is ready for registrations. readonly reports whether a
@@ -161,12 +177,17 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 	}
 	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes), traffic: rows.New[string](mostDirectories, newDirectoryTraffic), clients: rows.New[clientKey](mostClients, newClientTraffic), device: newDeviceTimes()}
 	s.SetSlowIO(o.SlowIO)
-	s.leftovers = newLeftovers(o.Logger)
+	s.leftovers, s.journalBytes = newLeftovers(o.Logger), quota.New(mostJournalBytes)
 	var err error
+	if s.legacy, err = newLegacy(o.Restart); err != nil {
+		return nil, err
+	}
 	if s.owners, err = newOwners(s.reap, newUnseen(o.Logger, s.reap), watchable()); err != nil {
 		return nil, err
 	}
+	s.owners.legacy = s.legacy
 	s.submit = newSubmitSems(o.Logger, o.MaxRingUsers)
+	s.submit.legacy = s.legacy
 	for i, p := range priorities {
 		workers := o.Workers
 		if p != wire.Normal {
@@ -174,8 +195,19 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 		}
 		s.pollers[i] = newPoller(s, p, workers)
 	}
+	if s.legacy != nil {
+		if err := s.adopt(); err != nil {
+			s.Leave()
+			s.Close()
+			return nil, err
+		}
+	}
 	return s, nil
 }
+
+// Leave says that a successor of this daemon is expected: from the end of Run's context on no request is begun, and Close
+// leaves registrations, requests and semaphores to it. Without Options.Restart it changes nothing.
+func (s *Server) Leave() { s.successor.Store(s.legacy != nil) }
 
 var priorities = [3]wire.Priority{wire.High, wire.Normal, wire.Low}
 
@@ -244,19 +276,26 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// Close ends all registrations and removes the semaphores. Call it once, after Run
+// Close ends all registrations and removes the semaphores, unless they are left to a successor. Call it once, after Run
 // has returned.
 func (s *Server) Close() {
+	s.closing.Store(true)
 	for _, e := range s.table.all() {
+		if e.ring != nil && e.ring.journal != nil && !s.successor.Load() {
+			_ = e.ring.promise(0) // nobody comes, so its client need not wait
+		}
 		s.drop(e, "the daemon is stopping")
 	}
 	s.unmaps.close()
 	s.owners.close()
+	leave := s.successor.Load()
 	if s.stuck { // a worker that comes back may still wait for the semaphores
-		s.submit.closeNames()
+		if !leave {
+			s.submit.closeNames()
+		}
 		return
 	}
-	s.submit.close()
+	s.submit.close(leave)
 }
 
 // watchable returns how many client processes this process can watch. Each takes a

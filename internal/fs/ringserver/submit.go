@@ -2,6 +2,7 @@ package ringserver
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -27,6 +28,7 @@ const SemPrefix = "hf3fs-submit-ios."
 // rings, which pin it.
 type submitSems struct {
 	log      *slog.Logger
+	legacy   *legacy
 	maxUsers int
 	run      string // part of all names: see newRunName
 	waiters  [3]*submitWaiter
@@ -113,6 +115,9 @@ func (s *submitSems) link(uid uint32, p wire.Priority) (string, error) {
 		}
 		before := u.sems[i]
 		u.sems[i] = again
+		if err := s.legacy.keepSemaphores(uid, u.sems); err != nil {
+			s.log.Warn("a successor of this daemon will not know a user's submit semaphores: its requests are found some 50 ms late then", "uid", uid, "err", err)
+		}
 		if u.pins > 0 {
 			s.waiters[i].remove(before)
 			s.waiters[i].add(again)
@@ -148,6 +153,12 @@ func (s *submitSems) createSet(uid uint32) (*submitUser, error) {
 			return nil, err
 		}
 	}
+	if err := s.legacy.keepSemaphores(uid, sems); err != nil {
+		for _, created := range sems {
+			created.close()
+		}
+		return nil, fmt.Errorf("%w: %w", syscall.ENOSPC, err)
+	}
 	u := s.user(uid)
 	u.sems = sems
 	s.sets++
@@ -182,6 +193,7 @@ func (s *submitSems) evict() bool {
 	for _, sem := range oldest.sems {
 		sem.close()
 	}
+	s.legacy.forgetSemaphores(owner)
 	delete(s.users, owner)
 	s.sets--
 	return true
@@ -247,9 +259,9 @@ func (s *submitSems) closeNames() {
 	}
 }
 
-// close removes names and mappings. Call it once no worker uses a waiter any more. It waits
+// close removes mappings, and names unless they are left to a successor. Call it once no worker uses a waiter any more. It waits
 // for repairs, though not for long: the user of a semaphore can make one last.
-func (s *submitSems) close() {
+func (s *submitSems) close(leave bool) {
 	s.mu.Lock()
 	s.ended = true
 	for _, u := range s.users {
@@ -260,7 +272,7 @@ func (s *submitSems) close() {
 			if u.pins > 0 {
 				s.waiters[i].remove(sem)
 			}
-			sem.close()
+			sem.end(!leave)
 		}
 	}
 	clear(s.users)
@@ -330,14 +342,19 @@ type submitSem struct {
 
 // close removes the semaphore, at once or when its repair has ended. No group awaits it
 // any more.
-func (sem *submitSem) close() {
+func (sem *submitSem) close() { sem.end(true) }
+
+// end is close; without remove it leaves the name.
+func (sem *submitSem) end(remove bool) {
 	sem.mu.Lock()
 	defer sem.mu.Unlock()
 	if sem.closed {
 		return
 	}
 	sem.closed = true
-	sem.RemoveName()
+	if remove {
+		sem.RemoveName()
+	}
 	if !sem.repairing {
 		sem.Close(false)
 	}
@@ -386,13 +403,18 @@ func (s *submitSems) say(sem *submitSem, what string) {
 // /dev/shm and returns how many they were. prefix is that daemon's Server.SemaphoreNames;
 // anything shorter, which could mean another daemon's, is ignored.
 func RemoveSemaphores(prefix string) (removed int) {
+	return removeSemaphores(prefix, func(string) bool { return false })
+}
+
+// removeSemaphores is RemoveSemaphores, but for the objects that are kept.
+func removeSemaphores(prefix string, kept func(object string) bool) (removed int) {
 	own := "sem." + SemPrefix
 	if len(prefix) < len(own)+len(newRunName()) || prefix[:len(own)] != own {
 		return 0
 	}
 	entries, _ := os.ReadDir(shm.Dir)
 	for _, e := range entries {
-		if len(e.Name()) >= len(prefix) && e.Name()[:len(prefix)] == prefix && shm.Remove(e.Name()) == nil {
+		if len(e.Name()) >= len(prefix) && e.Name()[:len(prefix)] == prefix && !kept(e.Name()) && shm.Remove(e.Name()) == nil {
 			removed++
 		}
 	}

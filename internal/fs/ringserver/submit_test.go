@@ -36,7 +36,7 @@ func newSems(t *testing.T, maxUsers int, waitForMany bool) *submitSems {
 	t.Helper()
 	s := newSubmitSemsFor(slog.New(slog.DiscardHandler), maxUsers, waitForMany)
 	t.Cleanup(func() {
-		s.close()
+		s.close(false)
 		if left, _ := filepath.Glob(filepath.Join(shm.Dir, s.namePrefix()+"*")); len(left) > 0 {
 			t.Errorf("left behind: %q", left)
 		}
@@ -476,7 +476,7 @@ func TestRemovedSemaphoreIsReplaced(t *testing.T) {
 	requireRoot(t)
 	var said atomic.Int32
 	s := newSubmitSems(slog.New(countingHandler{&said}), 4)
-	defer s.close()
+	defer s.close(false)
 	s.pin(1001)
 	defer s.unpin(1001)
 	spoils := []func(path string) error{
@@ -517,7 +517,7 @@ func BenchmarkPosted(b *testing.B) {
 	for _, users := range []uint32{1, 8, 127, 1000} {
 		b.Run(fmt.Sprint(users), func(b *testing.B) {
 			s := newSubmitSems(slog.New(slog.DiscardHandler), int(users))
-			defer s.close()
+			defer s.close(false)
 			for uid := range users {
 				if _, err := s.link(uid, wire.Normal); err != nil {
 					b.Skip(err)

@@ -15,13 +15,18 @@ import (
 // entry is one registration: an iov or a ring, never both.
 type entry struct {
 	controldir.Registration
-	link   wire.Link
-	order  uint64 // of registration
-	owner  *owner // nil where the process cannot be seen from here
-	bytes  int64  // size of the object
-	object objectID
-	iov    *iov
-	ring   *ring
+	link      wire.Link
+	id        uint64 // in the state that is kept; never used twice
+	inherited bool   // a predecessor has left it
+	order     uint64 // of registration
+	owner     *owner // nil where the process cannot be seen from here
+	bytes     int64  // size of the object
+	object    objectID
+	// handleType and handle are by what the kernel finds the object without its name.
+	handleType int32
+	handle     []byte
+	iov        *iov
+	ring       *ring
 }
 
 // table finds registrations by name, index and buffer id. Its lock is never held
@@ -49,6 +54,23 @@ func newTable(max int) *table {
 func (t *table) add(e *entry) error {
 	t.mu.Lock()
 	defer t.unlock()
+	return t.addLocked(e, -1)
+}
+
+// readd is add for an entry that had an index and an order in the table of a predecessor. EEXIST: the
+// index is taken, too.
+func (t *table) readd(e *entry, index int, order uint64) error {
+	t.mu.Lock()
+	defer t.unlock()
+	if index >= t.max || t.byIndex[index] != nil {
+		return syscall.EEXIST
+	}
+	t.orders = order - 1
+	return t.addLocked(e, index)
+}
+
+// addLocked inserts e at an index; -1: at any.
+func (t *table) addLocked(e *entry, index int) error {
 	if _, ok := t.byName[e.Name]; ok {
 		return syscall.EEXIST
 	}
@@ -60,6 +82,9 @@ func (t *table) add(e *entry) error {
 	}
 	// The index determines the inode number, which the kernel may remember for a while
 	// after a registration ended: use the index that has been free the longest.
+	if index >= 0 {
+		t.next = index
+	}
 	for t.byIndex[t.next] != nil {
 		t.next = (t.next + 1) % t.max
 	}

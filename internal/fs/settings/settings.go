@@ -100,8 +100,11 @@ func (o Options) values() [keyCount]value {
 type Settings struct {
 	opts Options
 
-	mu  sync.Mutex // held by writers, which replace now
-	now atomic.Pointer[state]
+	mu   sync.Mutex // held by writers, which replace now
+	now  atomic.Pointer[state]
+	keep func([]byte) error // see Keep
+	// everybody are the keys that were set for all, with their texts. Guarded by mu.
+	everybody map[string]string
 }
 
 // state is not changed once it is published. A change copies the map of users, which is
@@ -159,8 +162,11 @@ func (s *Settings) Set(caller uint32, name, text string) error {
 	next := *s.now.Load()
 	if !k.perUser() {
 		next.everybody[k] = v
-		s.now.Store(&next)
-		return nil
+		if s.everybody == nil {
+			s.everybody = map[string]string{}
+		}
+		s.everybody[name] = format(k.kind(), v)
+		return s.publish(&next)
 	}
 	if k == readonly && v == 0 && next.everybody[readonly] != 0 {
 		return syscall.EINVAL
@@ -175,8 +181,7 @@ func (s *Settings) Set(caller uint32, name, text string) error {
 		next.users = map[uint32]*own{}
 	}
 	next.users[caller] = mine
-	s.now.Store(&next)
-	return nil
+	return s.publish(&next)
 }
 
 // check parses text and checks it against the range of k.

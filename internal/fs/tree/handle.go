@@ -20,6 +20,7 @@ type Handle struct {
 	// passing is the file's checksums, if its client can write to it without the daemon.
 	passing *integrity.File
 	looked  looked
+	granted uint64 // by which Options.Grants knows it
 }
 
 // openToExecute is added by the kernel to the flags of an open for execve, which needs
@@ -121,6 +122,13 @@ func (t *Tree) Open(id uint64, c cred.Caller, flags int, proceed ...Proceed) (*H
 // handle turns a reference to f into a handle. While the handle is open, who may use the
 // file in the granted directions that access covers.
 func (f *File) handle(who holder, access int, granted directions) *Handle {
+	h := f.newHandle(who, access, granted)
+	f.of.tree.tellGranted(h)
+	return h
+}
+
+// newHandle is handle for one of which nobody is told.
+func (f *File) newHandle(who holder, access int, granted directions) *Handle {
 	granted[forReading] = granted[forReading] && access != unix.O_WRONLY
 	granted[forWriting] = granted[forWriting] && access != unix.O_RDONLY
 	of := f.of
@@ -140,6 +148,9 @@ func (f *File) handle(who holder, access int, granted directions) *Handle {
 // Close ends the handle.
 func (h *Handle) Close() {
 	of := h.file.of
+	if h.granted != 0 {
+		defer of.tree.grants.Ended(h.granted)
+	}
 	h.looked.end(h)
 	h.passing.PassingEnds()
 	if t := of.tree; t.counts(of.node.key) {

@@ -43,6 +43,9 @@ type Options struct {
 	// Usage hears of every change of what files take. nil: nobody does.
 	Usage Usage
 
+	// Grants keeps what rings may do with files for a successor of the daemon. nil: nobody does.
+	Grants Grants
+
 	// Lookups counts what clients look for and find. nil: nobody does.
 	Lookups *lookups.Counter
 
@@ -122,6 +125,7 @@ type Tree struct {
 	behindFUSE bool
 	reserve    reserve
 
+	grants     Grants           // nil: none
 	usage      Usage            // nil: none
 	lookups    *lookups.Counter // nil: none
 	sharing    Sharing
@@ -144,7 +148,7 @@ func Open(dir string, opts Options) (*Tree, error) {
 		return nil, fmt.Errorf("open data directory %s: %w", dir, err)
 	}
 	t := &Tree{
-		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage, lookups: opts.Lookups, sharing: opts.Shared, sums: opts.Sums, aside: opts.Aside, damaged: make(chan found, waitingAside),
+		dir: dir, rootFD: fd, start: time.Now(), usage: opts.Usage, grants: opts.Grants, lookups: opts.Lookups, sharing: opts.Shared, sums: opts.Sums, aside: opts.Aside, damaged: make(chan found, waitingAside),
 		byID:       newIndex[uint64, *node](sameHash),
 		byIdentity: newIndex[identity, *node](identity.hash),
 		byIno:      newIndex[uint64, *node](sameHash),

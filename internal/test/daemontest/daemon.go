@@ -184,7 +184,7 @@ func makeDir(path string, mode os.FileMode, uid uint32) error {
 func (d *Daemon) Start(t testing.TB) {
 	t.Helper()
 	p := &process{ended: make(chan struct{}), log: output{serving: make(chan struct{})}}
-	p.cmd = exec.Command(d.options.Binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--cluster", "stage", "--admin-listen", "off"}, d.options.Flags...)...)
+	p.cmd = exec.Command(d.options.Binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--cluster", "stage", "--admin-listen", "off", "--restart-state", "off"}, d.options.Flags...)...)
 	p.cmd.Dir = "/"
 	p.cmd.Env = append(os.Environ(), d.options.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
@@ -273,6 +273,9 @@ func (d *Daemon) Alive() bool {
 		return true
 	}
 }
+
+// SetEnv changes what is added to the environment of the next Start.
+func (d *Daemon) SetEnv(env ...string) { d.options.Env = env }
 
 // Signal sends a signal and does not wait for its effect.
 func (d *Daemon) Signal(sig os.Signal) error { return d.now.cmd.Process.Signal(sig) }

@@ -1,0 +1,119 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/restart"
+	"github.com/kv3fs/kv3fs/internal/fs/settings"
+)
+
+// RestartAuto and RestartOff are values of Config.RestartState; others are directories. Empty is RestartOff.
+const (
+	RestartAuto = "auto"
+	RestartOff  = "off"
+)
+
+// restartFormat is the format of the state of restarts as a whole. A daemon throws away what has another one.
+const restartFormat = 1
+
+// ErrNoSuccessor is the cause with which the context of Run ends if no other daemon is to follow.
+var ErrNoSuccessor = errors.New("no other daemon is expected")
+
+// mayBeFollowed reports whether a daemon that stops should leave rings and their semaphores although nobody has said that another one
+// goes on: a stop may be half of a restart. Where somebody keeps its descriptors, that one knows.
+func (c *Config) mayBeFollowed(ctx context.Context) bool {
+	return !c.Descriptors.Managed() && !errors.Is(context.Cause(ctx), ErrNoSuccessor)
+}
+
+// restartState opens the state in which clients' rings outlive a daemon; nil: they do not. A daemon that was given no directory
+// does without where it cannot have one.
+func restartState(choice, data string, me hostID, log *slog.Logger) (*restart.Dir, error) {
+	if choice == "" || choice == RestartOff {
+		return nil, nil
+	}
+	of, name, err := restartIdentity(data, me)
+	if err != nil {
+		return nil, err
+	}
+	path := choice
+	if choice == RestartAuto {
+		why := ""
+		if path, why = restart.Place(name); me.Boot == "" {
+			why = "the kernel's boot id cannot be read"
+		}
+		if why != "" {
+			log.Info("clients' rings end with this daemon", "why", why, "cure", "--restart-state DIR, in a tmpfs that is this daemon's alone")
+			return nil, nil
+		}
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	dir, err := restart.Open(path, of)
+	if err != nil && choice == RestartAuto {
+		log.Warn("clients' rings end with this daemon", "err", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if why := dir.Discarded(); why != "" {
+		log.Warn("what the last daemon has left was thrown away: its clients have to open their rings again", "dir", path, "why", why)
+	}
+	return dir, nil
+}
+
+// restartIdentity returns whose state of restarts a daemon may go on with, and a short name for it.
+func restartIdentity(data string, me hostID) (of restart.Identity, name string, err error) {
+	var st unix.Stat_t
+	if err := unix.Stat(data, &st); err != nil {
+		return of, "", fmt.Errorf("data directory %s: %w", data, err)
+	}
+	of = restart.Identity{Boot: me.Boot, Data: fmt.Sprintf("inode %d of device %d:%d, host %s", st.Ino, unix.Major(st.Dev), unix.Minor(st.Dev), me.Identity), Format: restartFormat}
+	const digits = 16
+	return of, fmt.Sprintf("%x", sha256.Sum256([]byte(of.Data)))[:digits], nil
+}
+
+// endRestartState leaves the state to a successor, or removes it.
+func endRestartState(dir *restart.Dir, leaves bool) error {
+	switch {
+	case dir == nil:
+		return nil
+	case leaves:
+		return dir.Close()
+	}
+	return dir.Clear()
+}
+
+const (
+	settingsFile    = "settings"
+	settingsVersion = 1
+)
+
+// keepSettings has what clients have set outlive the daemon, and goes on with what they had set before.
+func keepSettings(dir *restart.Dir, set *settings.Settings, log *slog.Logger) error {
+	if dir == nil {
+		return nil
+	}
+	version, text, err := dir.Read(settingsFile)
+	switch {
+	case err == nil && version != settingsVersion:
+		err = fmt.Errorf("version %d, where this kv3fs knows %d: %w", version, settingsVersion, restart.ErrDamaged)
+	case err == nil:
+		err = set.Restore(text)
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	if err != nil {
+		log.Warn("settings that clients had made were given up", "err", err)
+	}
+	return set.Keep(func(text []byte) error { return dir.Write(settingsFile, settingsVersion, text) })
+}

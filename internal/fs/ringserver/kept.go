@@ -1,0 +1,259 @@
+package ringserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/cred"
+	"github.com/kv3fs/kv3fs/internal/fs/restart"
+	"github.com/kv3fs/kv3fs/internal/wire"
+)
+
+// What a successor of this daemon must know of registrations, in files of the state of restarts:
+//
+//	registrations/ID  a registration that was, or is about to be, acknowledged
+//	rings/ID          the journal of a ring; there before its registration is, and removed after it
+//	handles/NUMBER    an open handle of the directory of registrations
+//	semaphores/UID    the names of a user's submit semaphores
+//	run               how the names of all submit semaphores begin
+const (
+	registrationsDir = "registrations"
+	journalsDir      = "rings"
+	handlesDir       = "handles"
+	semaphoresDir    = "semaphores"
+	runFile          = "run"
+
+	keptVersion = 1
+)
+
+// keptRegistration is a registration as it is kept.
+type keptRegistration struct {
+	Name, Target []byte // not a string: they may not be UTF-8
+	UID, GID     uint32
+	Groups       []int
+	GroupsKnown  bool
+	PID          uint32
+	Owner        *keptProcess // nil: it cannot be seen
+	Index        int
+	Order        uint64
+	Bytes        int64
+	Object       keptObject
+}
+
+// keptProcess identifies a process: its number may become another's.
+type keptProcess struct {
+	TGID  int
+	Start uint64 // in clock ticks since the boot
+}
+
+// keptObject is an object in /dev/shm, which may have no name any more.
+type keptObject struct {
+	Dev, Ino   uint64
+	BirthSec   int64
+	BirthNsec  uint32
+	HandleType int32
+	Handle     []byte // by which the kernel finds it while somebody uses it; nil: none
+}
+
+func (k *keptRegistration) encode() ([]byte, error) { return json.Marshal(k) }
+
+// decodeRegistration checks all that could be wrong with what is read.
+func decodeRegistration(version uint32, text []byte) (*keptRegistration, wire.Link, error) {
+	if version != keptVersion {
+		return nil, wire.Link{}, fmt.Errorf("version %d of a registration, where this kv3fs knows %d: %w", version, keptVersion, restart.ErrDamaged)
+	}
+	k := &keptRegistration{}
+	if err := strictly(text, k); err != nil {
+		return nil, wire.Link{}, err
+	}
+	link, err := wire.ParseLink(string(k.Name))
+	switch {
+	case err != nil:
+	case len(k.Name) > unix.NAME_MAX || bytes.ContainsAny(k.Name, "/\x00"):
+		err = fmt.Errorf("name %q", k.Name)
+	case !strings.HasPrefix(string(k.Target), "/dev/shm/") || bytes.ContainsRune(k.Target[len("/dev/shm/"):], '/'):
+		err = fmt.Errorf("target %q", k.Target)
+	case k.Index < 0 || k.Index >= wire.MaxIovs || k.Order == 0 || k.Bytes <= 0 || link.BlockBytes > k.Bytes:
+		err = fmt.Errorf("index %d, order %d, %d bytes", k.Index, k.Order, k.Bytes)
+	case len(k.Object.Handle) > mostHandleBytes:
+		err = fmt.Errorf("a handle of %d bytes", len(k.Object.Handle))
+	case k.Owner != nil && k.Owner.TGID <= 0:
+		err = fmt.Errorf("process %d", k.Owner.TGID)
+	}
+	if err != nil {
+		return nil, wire.Link{}, fmt.Errorf("a registration with %v: %w", err, restart.ErrDamaged)
+	}
+	return k, link, nil
+}
+
+const mostHandleBytes = 128 // MAX_HANDLE_SZ of the kernel
+
+// strictly decodes JSON of which nothing is left over.
+func strictly(text []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("%w: %w", err, restart.ErrDamaged)
+	}
+	if d.More() {
+		return fmt.Errorf("more than one value: %w", restart.ErrDamaged)
+	}
+	return nil
+}
+
+// keptHandle is an open handle of the directory of registrations.
+type keptHandle struct {
+	UID   uint32
+	Owner *keptProcess // nil: it cannot be seen
+}
+
+// legacy is what a successor will find. A nil one keeps nothing.
+type legacy struct {
+	dir *restart.Dir
+}
+
+func newLegacy(dir *restart.Dir) (*legacy, error) {
+	if dir == nil {
+		return nil, nil
+	}
+	for _, name := range []string{registrationsDir, journalsDir, handlesDir, semaphoresDir} {
+		if err := dir.Make(name); err != nil {
+			return nil, err
+		}
+	}
+	return &legacy{dir: dir}, nil
+}
+
+func registrationFile(id uint64) string { return registrationsDir + "/" + strconv.FormatUint(id, 10) }
+func journalFile(id uint64) string      { return journalsDir + "/" + strconv.FormatUint(id, 10) }
+func handleFile(n uint64) string        { return handlesDir + "/" + strconv.FormatUint(n, 10) }
+func semaphoresFile(uid uint32) string {
+	return semaphoresDir + "/" + strconv.FormatUint(uint64(uid), 10)
+}
+
+// keep writes a registration, before its client learns of it.
+func (k *legacy) keep(e *entry, c cred.Caller) error {
+	if k == nil {
+		return nil
+	}
+	groups, known := c.Groups()
+	r := keptRegistration{
+		Name: []byte(e.Name), Target: []byte(e.Target), UID: e.UID, GID: e.GID, Groups: groups, GroupsKnown: known, PID: c.PID,
+		Index: e.Index, Order: e.order, Bytes: e.bytes,
+		Object: keptObject{Dev: e.object.dev, Ino: e.object.ino, BirthSec: e.object.birth.Sec, BirthNsec: e.object.birth.Nsec, HandleType: e.handleType, Handle: e.handle},
+	}
+	if e.owner != nil {
+		r.Owner = &keptProcess{TGID: e.owner.tgid, Start: e.owner.start}
+	}
+	text, err := r.encode()
+	if err != nil {
+		return err
+	}
+	return k.dir.Write(registrationFile(e.id), keptVersion, text)
+}
+
+// forget removes a registration, and its journal.
+func (k *legacy) forget(id uint64) {
+	if k != nil {
+		_ = k.dir.Remove(registrationFile(id)) // what stays, because root has changed the directory, is looked at by a successor
+		_ = k.dir.Remove(journalFile(id))
+	}
+}
+
+// keepHandle writes an open handle of the directory of registrations.
+func (k *legacy) keepHandle(n uint64, uid uint32, w *owner) {
+	if k == nil {
+		return
+	}
+	h := keptHandle{UID: uid}
+	if w != nil {
+		h.Owner = &keptProcess{TGID: w.tgid, Start: w.start}
+	}
+	if text, err := h.encode(); err == nil {
+		_ = k.dir.Write(handleFile(n), keptVersion, text) // without it, a process's registrations end with it after a restart
+	}
+}
+
+func (k *legacy) forgetHandle(n uint64) {
+	if k != nil {
+		_ = k.dir.Remove(handleFile(n))
+	}
+}
+
+// keepSemaphores writes the names of a user's submit semaphores, before a client learns of them.
+func (k *legacy) keepSemaphores(uid uint32, sems [3]*submitSem) error {
+	if k == nil {
+		return nil
+	}
+	var names [3]string
+	for i, sem := range sems {
+		names[i] = sem.Name()
+	}
+	text, err := json.Marshal(names)
+	if err != nil {
+		return err
+	}
+	return k.dir.Write(semaphoresFile(uid), keptVersion, text)
+}
+
+func (k *legacy) forgetSemaphores(uid uint32) {
+	if k != nil {
+		_ = k.dir.Remove(semaphoresFile(uid))
+	}
+}
+
+// decodeSemaphores returns the names of semaphores, all of which begin with prefix.
+func decodeSemaphores(version uint32, text []byte, prefix string) (names [3]string, err error) {
+	if version != keptVersion {
+		return names, fmt.Errorf("version %d: %w", version, restart.ErrDamaged)
+	}
+	var all []string
+	if err := strictly(text, &all); err != nil {
+		return names, err
+	}
+	if len(all) != len(names) {
+		return names, fmt.Errorf("%d names: %w", len(all), restart.ErrDamaged)
+	}
+	for i, name := range all {
+		id, ok := strings.CutPrefix(name, SemPrefix)
+		if _, valid := wire.ParseUUID(id); !ok || !valid || !strings.HasPrefix(id, prefix) {
+			return names, fmt.Errorf("name %q: %w", name, restart.ErrDamaged)
+		}
+		names[i] = name
+	}
+	return names, nil
+}
+
+// decodeRun returns how the names of submit semaphores begin.
+func decodeRun(version uint32, text []byte) (string, error) {
+	run := string(text)
+	const rest = "01234567-0123-0123-0123-0123456789ab"
+	if version == keptVersion && len(run) == len(newRunName()) {
+		if _, valid := wire.ParseUUID(run + rest[len(run):]); valid {
+			return run, nil
+		}
+	}
+	return "", fmt.Errorf("%q is no beginning of semaphores' names: %w", text, restart.ErrDamaged)
+}
+
+// KeptSemaphores returns the beginning of the semaphores' names that a Server over dir would go on
+// with, as Server.SemaphoreNames; "": none.
+func KeptSemaphores(dir *restart.Dir) string {
+	if dir == nil {
+		return ""
+	}
+	version, text, err := dir.Read(runFile)
+	if err != nil {
+		return ""
+	}
+	run, err := decodeRun(version, text)
+	if err != nil {
+		return ""
+	}
+	return "sem." + SemPrefix + run
+}
