@@ -214,7 +214,7 @@ func busy() known {
 		}
 		lines = append(lines, l)
 	}
-	add(50*time.Hour, "info", "serving", "mount", "/mnt/kv3fs", "data", "/srv/kv", "version", "0.9.0")
+	add(50*time.Hour, "info", "serving", "mount", "/mnt/kv3fs", "data", "/srv/kv", "version", "1.3.0")
 	add(49*time.Hour, "info", "metrics, health and readiness", "address", "http://127.0.0.1:9180")
 	add(3*time.Hour, "info", "ring registered", "user", "vllm", "pid", "48120", "direction", "read")
 	add(40*time.Minute, "warn", "slow read", "file", "vllm/llama-70b/7f3a90c1.kv", "offset", "4194304", "bytes", "2097152", "took", "812ms", "device", "790ms")
@@ -235,7 +235,7 @@ func busy() known {
 	bounds := []float64{60, 600, 3600, 6 * 3600, 86400, 3 * 86400}
 	return known{
 		started: now.Add(-50 * time.Hour),
-		status: api.Status{Version: "0.9.0", PID: 4711, Host: "gpu-node-07", Identity: "gpu-node-07-a1", Started: now.Add(-50 * time.Hour), Now: now, UptimeSeconds: 50*3600 + 720,
+		status: api.Status{Version: "1.3.0", PID: 4711, Host: "gpu-node-07", Identity: "gpu-node-07-a1", Started: now.Add(-50 * time.Hour), Now: now, UptimeSeconds: 50*3600 + 720,
 			Mount: "/mnt/kv3fs", Data: "/srv/kv", IO: "auto", Checksums: true, Health: api.Warnings,
 			Checks:    []api.Check{{Name: "mount", Ready: true}, {Name: "data directory", Ready: true}, {Name: "space", Ready: true}, {Name: "page service", Ready: true}},
 			Addresses: api.Addresses{Admin: "http://127.0.0.1:9180", Pages: []string{"127.0.0.1:18000"}},
@@ -262,9 +262,9 @@ func busy() known {
 			Ranks:    []api.PageRank{{Rank: 0, NumPages: 1 << 20, Free: 236572, Keyed: 812004}, {Rank: 1, NumPages: 1 << 20, Free: 236572, Keyed: 812004}},
 			Counters: api.PageCounters{Hits: 9120044, Misses: 2210991, Reserved: 2210990, Confirmed: 2210800, Evicted: 1398796}}}},
 		hosts: api.Hosts{Cluster: true, Self: "gpu-node-07", Leader: "gpu-node-05", Hosts: []api.Host{
-			{ID: "gpu-node-05", Address: "10.0.0.5:18001", Version: "0.9.0", Role: "leading", Applied: 88120443},
-			{ID: "gpu-node-06", Address: "10.0.0.6:18001", Version: "0.9.0", Role: "following", Applied: 88120443},
-			{ID: "gpu-node-07", Address: "10.0.0.7:18001", Version: "0.9.0", Role: "following", Applied: 88120431, Lag: 12, Self: true}}},
+			{ID: "gpu-node-05", Address: "10.0.0.5:18001", Version: "1.3.0", Role: "leading", Applied: 88120443},
+			{ID: "gpu-node-06", Address: "10.0.0.6:18001", Version: "1.3.0", Role: "following", Applied: 88120443},
+			{ID: "gpu-node-07", Address: "10.0.0.7:18001", Version: "1.3.0", Role: "following", Applied: 88120431, Lag: 12, Self: true}}},
 		findings: api.Findings{Checked: &now, Warnings: 1, Findings: []api.Finding{finding,
 			{ID: "kernel", Status: api.FindingNote, Found: "Linux 6.1 has no FUSE passthrough: reads through the mount are copied once more", Needed: "Linux 6.9 or later"},
 			{ID: "data", Status: api.FindingOK, Found: "/srv/kv is on xfs (/dev/nvme1n1, mounted at /srv)"}, {ID: "memlock", Status: api.FindingOK, Found: "no limit of locked memory"}}},
@@ -275,7 +275,7 @@ func busy() known {
 func bare() known {
 	now := time.Now()
 	return known{
-		status: api.Status{Version: "0.9.0", Host: "bare", Mount: "/mnt/kv3fs", Data: "/srv/kv", Started: now, Now: now, UptimeSeconds: 3, Health: api.Healthy,
+		status: api.Status{Version: "1.3.0", Host: "bare", Mount: "/mnt/kv3fs", Data: "/srv/kv", Started: now, Now: now, UptimeSeconds: 3, Health: api.Healthy,
 			Checks: []api.Check{{Name: "mount", Ready: true}, {Name: "space", Ready: true}}, Space: &api.Space{SizeBytes: 100 * gib, FreeBytes: 75 * gib}},
 		series: map[string]func(int) *float64{"ring_read_bytes": func(int) *float64 { return nil }},
 	}

@@ -248,6 +248,8 @@ func testAbsent(t *testing.T, open func(int64, int64) *page) {
 			t.Errorf("%s: %q", panel, text)
 		}
 	}
+	// Lookups are counted without a capacity, too.
+	p.until(`document.querySelector("[data-part=tiles]").innerText.includes("no lookup in the last seconds")`)
 	if text := value[string](p, `document.getElementById("verdict").textContent`); !strings.HasPrefix(text, "Healthy") {
 		t.Errorf("%q", text)
 	}

@@ -40,7 +40,7 @@ export function showTiles(s, past) {
   const evicted = past?.latest("evicted_bytes") ?? null;
   draw(part,
     past ? [flow(past, "Reading", "read"), flow(past, "Writing", "write")] : null,
-    past ? tile("Hit rate", value(hit, format.ratio(hit), "history:hit_ratio"), s && !s.keeper ? "needs serve --capacity" : hit === null ? "no lookup in the last seconds" : "of the lookups just now") : null,
+    past ? tile("Hit rate", value(hit, format.ratio(hit), "history:hit_ratio"), hit === null ? "no lookup in the last seconds" : "of the lookups just now") : null,
     s ? disk(s) : null,
     past && s?.keeper ? tile("Evicting", value(evicted, format.bytesPerSecond(evicted), "history:evicted_bytes"), [value(past.latest("evicted_files"), format.perSecond(past.latest("evicted_files"), "files"), "history:evicted_files")]) : null,
     s ? tile("Clients", value(s.clients.processes, format.count(s.clients.processes), "status:/clients/processes"),
