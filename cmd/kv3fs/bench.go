@@ -32,7 +32,7 @@ type benchRingCmd struct {
 	Runs       int           `default:"5" range:"1..1000" help:"Runs of each contender; the report shows the median."`
 	RunTime    time.Duration `default:"500ms" range:"1ms..1h" help:"Length of a run."`
 	Checksums  bool          `help:"Compare with the rings of a second daemon, which keeps checksums (serve --checksums on)."`
-	Scrape     bool          `help:"Compare with the same rings while the metrics of the benchmark's own daemon are read once a second, as by Prometheus."`
+	Scrape     bool          `help:"Compare with the same rings while the metrics of the benchmark's own daemon are read once a second, as by Prometheus, and it is asked for what an open dashboard asks for."`
 	NoFio      bool          `help:"Leave out the io_uring column even if fio is installed."`
 	JSON       bool          `name:"json" help:"Print the report as JSON instead of a table."`
 	NoProgress bool          `help:"Show no progress bar, even on a terminal."`

@@ -1,8 +1,16 @@
 package main
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,6 +19,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -134,9 +143,9 @@ func TestReload(t *testing.T) {
 	}
 
 	// What may change does, and what may not is named, each time.
-	r.write("capacity: 128MiB\nhigh-watermark: 80\nlow-watermark: 70\nlog-level: debug\nworkers: 32\n")
+	r.write("capacity: 128MiB\nhigh-watermark: 80\nlow-watermark: 70\nlog-level: debug\nworkers: 32\nslow-io: 2s\n")
 	out, status := r.reload("--pid", fmt.Sprint(r.cmd.Process.Pid))
-	if want := "workers: 64 -> 32; needs a restart: requests are under way with it\ncapacity: 67108864 -> 134217728\nhigh-watermark: 95 -> 80\nlow-watermark: 90 -> 70\nlog-level: INFO -> DEBUG\n"; status != exitRestart || out != want {
+	if want := "workers: 64 -> 32; needs a restart: requests are under way with it\nslow-io: 1s -> 2s\ncapacity: 67108864 -> 134217728\nhigh-watermark: 95 -> 80\nlow-watermark: 90 -> 70\nlog-level: INFO -> DEBUG\n"; status != exitRestart || out != want {
 		t.Errorf("%d: %s\nwant %s", status, out, want)
 	}
 	await(t, "the limits", func() bool { bytes, high := r.limits(); return bytes == 128<<20 && high == 80 })
@@ -262,6 +271,62 @@ func TestReloadsAtOnce(t *testing.T) {
 	if r.err != nil {
 		t.Errorf("%v\n%s", r.err, r.said())
 	}
+}
+
+// A certificate that is renewed, or another one, is shown to new connections. One that does not fit its key changes nothing.
+func TestReloadCertificate(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, of string) (settings string) {
+		t.Helper()
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: of}, NotAfter: time.Now().Add(24 * time.Hour)}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		private, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for end, block := range map[string]*pem.Block{".crt": {Type: "CERTIFICATE", Bytes: der}, ".key": {Type: "PRIVATE KEY", Bytes: private}} {
+			if err := os.WriteFile(filepath.Join(dir, name+end), pem.EncodeToMemory(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return fmt.Sprintf("admin-cert: %[1]s.crt\nadmin-key: %[1]s.key\n", filepath.Join(dir, name))
+	}
+	settings := write("a", "first")
+	r := startReloading(t, settings)
+	shows := func(want string) {
+		t.Helper()
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(r.admin, "https://"), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if got := conn.ConnectionState().PeerCertificates[0].Subject.CommonName; got != want {
+			t.Errorf("the certificate is the %s one, want the %s", got, want)
+		}
+	}
+	shows("first")
+	write("a", "second")
+	if out, status := r.reload(r.mount); status != 0 || out != "Nothing has changed.\n" { // it is read for each connection
+		t.Errorf("%d: %s", status, out)
+	}
+	shows("second")
+	r.write(write("b", "third"))
+	if out, status := r.reload(r.mount); status != 0 || !strings.Contains(out, "admin-cert: "+filepath.Join(dir, "a.crt")+" -> "+filepath.Join(dir, "b.crt")+"\n") {
+		t.Errorf("%d: %s", status, out)
+	}
+	shows("third")
+	r.write(strings.Replace(settings, "a.crt", "b.crt", 1))
+	if out, status := r.reload(r.mount); status != 1 || !strings.Contains(out, "admin-cert: ") {
+		t.Errorf("%d: %s", status, out)
+	}
+	shows("third")
 }
 
 // Every flag of serve may change while it serves, or has a reason why not.

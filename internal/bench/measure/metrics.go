@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // StartMetered is StartDaemon for a daemon whose metrics are read. It has a page service, at a socket that nobody
@@ -69,41 +68,4 @@ func (d *Daemon) metrics(ctx context.Context) (io.ReadCloser, error) {
 		return nil, err
 	}
 	return reply.Body, nil
-}
-
-// Scraped runs fn while all metrics of a daemon that StartMetered has started are read: at once, and then once a second.
-func (d *Daemon) Scraped(ctx context.Context, fn func() error) error {
-	ctx, stop := context.WithCancel(ctx)
-	scraped := make(chan error, 1)
-	go func() { scraped <- d.scrape(ctx) }()
-	err := fn()
-	stop()
-	if failed := <-scraped; err == nil && failed != nil {
-		err = fmt.Errorf("bench: read the daemon's metrics: %w", failed)
-	}
-	return err
-}
-
-// scrape reads the metrics until ctx ends.
-func (d *Daemon) scrape(ctx context.Context) error {
-	every := time.NewTicker(time.Second)
-	defer every.Stop()
-	for {
-		metrics, err := d.metrics(ctx)
-		if err == nil {
-			_, err = io.Copy(io.Discard, metrics)
-			_ = metrics.Close() // what was to be read has been
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-every.C:
-		}
-	}
 }

@@ -31,7 +31,7 @@ type Options struct {
 	NoFio      bool
 	// Checksums adds the rings of a second daemon, which keeps checksums.
 	Checksums bool
-	// Scrape adds the rings while the metrics of the daemon are read once a second. Only with a daemon that Run starts.
+	// Scrape adds the rings while the daemon's metrics are read once a second and a dashboard is open. Only with a daemon that Run starts.
 	Scrape bool
 
 	// Notice gets lines for a person. Done is called after every run.

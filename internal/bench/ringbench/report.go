@@ -42,7 +42,7 @@ type Case struct {
 	// Compared is the part of what it read that was compared with its checksums. Requests smaller than a checksum's range never are.
 	Compared *float64 `json:"ring_checksums_compared,omitempty"`
 
-	// Scraped is of the same rings while the daemon's metrics are read, beside runs in which they are not.
+	// Scraped is of the same rings while the daemon's metrics are read and a dashboard is open, beside runs in which that is not so.
 	Scraped       *measure.Spread `json:"ring_scraped_gbps,omitempty"`
 	ScrapedToRing float64         `json:"ring_scraped_to_ring,omitempty"`
 

@@ -7,7 +7,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
 )
 
-// scraped is the ring while the daemon's metrics are read, once a second as Prometheus can.
+// scraped is the ring while the daemon is watched: by Prometheus and an open dashboard.
 type scraped struct {
 	*ringContender
 	daemon *measure.Daemon
@@ -19,7 +19,7 @@ func (s scraped) name() string { return nameScraped }
 func (s scraped) close() error { return nil }
 
 func (s scraped) run(ctx context.Context, d time.Duration, round int) (done sample, err error) {
-	err = s.daemon.Scraped(ctx, func() error {
+	err = s.daemon.Watched(ctx, func() error {
 		done, err = s.ringContender.run(ctx, d, round)
 		return err
 	})
