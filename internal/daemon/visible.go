@@ -33,7 +33,7 @@ type visible struct {
 	reader *visibility.Reader
 	is     atomic.Pointer[bool] // nil: nobody has said so far
 
-	found, late time.Duration // a test's, in place of the defaults
+	found time.Duration // a test's, in place of the default
 }
 
 func newVisible(data string, me hostID, m blockio.Mover, on store) *visible {
@@ -86,7 +86,10 @@ func (r *replica) checkVisibility(ctx context.Context, c *cluster.Cluster) {
 		return
 	}
 	for ctx.Err() == nil {
-		hosts, _ := c.Hosts(ctx) // the next look may succeed
+		hosts, err := c.Hosts(ctx)
+		if err != nil {
+			r.notYetVisible("etcd", err)
+		}
 		for _, h := range hosts {
 			if h.ID == r.at.me.Identity || h.Address == "" || ctx.Err() != nil {
 				continue
@@ -102,10 +105,10 @@ func (r *replica) checkVisibility(ctx context.Context, c *cluster.Cluster) {
 // checkWith has one host say what it reads, and reports whether it did.
 func (r *replica) checkWith(ctx context.Context, to forward.Target) bool {
 	v, log := r.at.visible, r.log.With("host", to.Host)
-	check := func() (time.Duration, error) {
+	check := func() (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, visibleCheck)
 		defer cancel()
-		return visibility.Check{Path: v.file, Mover: v.mover, Found: v.found, Late: v.late, Ask: func(ctx context.Context, q visibility.Asked) (a visibility.Read, err error) {
+		return visibility.Check{Path: v.file, Mover: v.mover, Found: v.found, Ask: func(ctx context.Context, q visibility.Asked) (a visibility.Read, err error) {
 			question, err := json.Marshal(q)
 			if err != nil {
 				return a, err
@@ -118,28 +121,30 @@ func (r *replica) checkWith(ctx context.Context, to forward.Target) bool {
 			return a, err
 		}}.Run(ctx)
 	}
-	late, err := check()
-	if err == nil && late > 0 && v.mover.Sync.CompareAndSwap(false, true) {
-		log.Warn("another host reads late what this one writes, so from now on each write is synced before it completes", "late", late, "cure", "for GlusterFS, performance.strict-o-direct on, and mount it again")
-		late, err = check()
+	atOnce, err := check()
+	if err == nil && !atOnce && v.mover.Sync.CompareAndSwap(false, true) {
+		log.Warn("another host reads late what this one writes, so from now on each write is synced before it completes", "cure", "for GlusterFS, performance.strict-o-direct on, and mount it again")
+		atOnce, err = check()
 	}
 	switch {
-	case ctx.Err() != nil:
-		return false
-	case errors.Is(err, forward.ErrNoReader):
+	case ctx.Err() != nil || errors.Is(err, forward.ErrNoReader):
 		return false
 	case err != nil:
-		if more, now := r.pace.Log("visible " + to.Host); now {
-			log.Info("another host cannot say yet whether it reads what this one writes", "err", err, "more", more)
-		}
+		r.notYetVisible(to.Host, err)
 		return false
 	}
-	at := late == 0
-	v.is.Store(&at)
-	if at {
+	v.is.Store(&atOnce)
+	if atOnce {
 		log.Info("another host reads at once what this one writes", "sync", v.mover.Sync.Load())
 	} else {
-		log.Error("another host reads late what this one writes, although each write is synced: engines there may get wrong KV", "late", late, "cure", "mount the data directory without caching on all hosts (docs/hosts.md), or stop sharing it")
+		log.Error("another host reads late what this one writes, although each write is synced: engines there may get wrong KV", "cure", "mount the data directory without caching on all hosts (docs/hosts.md), or stop sharing it")
 	}
 	return true
+}
+
+// notYetVisible says why nothing is known so far.
+func (r *replica) notYetVisible(asked string, err error) {
+	if more, now := r.pace.Log("visible " + asked); now {
+		r.log.Info("it is not known yet whether other hosts read at once what this one writes", "asked", asked, "err", err, "more", more)
+	}
 }

@@ -11,35 +11,42 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
 )
 
-// Reader reads the files of other hosts' Check. It keeps the last one open between questions, for keepOpen at most. Its methods may be called
-// concurrently.
+// Reader reads the files of other hosts' checks. Of each host it keeps the last one open between questions, for keepOpen at most: a file that is
+// opened anew may be read anew where one that is open is not. Its methods may be called concurrently.
 type Reader struct {
 	Mover blockio.Mover
 	Path  func(host string) string // of a host's file
 
-	busy chan struct{} // holds one value while a question is answered
 	once sync.Once
+	busy chan struct{} // holds one value while a question is answered
 
 	mu     sync.Mutex
-	host   string
-	file   *file
-	timer  *time.Timer
+	kept   map[string]kept // by host
 	closed bool
 }
 
-// keepOpen is longer than all rounds of a check take.
-const keepOpen = 2 * time.Minute
+type kept struct {
+	file  *file
+	since time.Time
+}
 
-// errBusy says that another question is being answered, which may hang.
-var errBusy = errors.New("another host's question is being answered; ask again later")
+const (
+	// keepOpen is longer than a check takes.
+	keepOpen = 2 * time.Minute
+	// mostKept bounds the files that are open.
+	mostKept = 16
+)
 
-// Read answers a question of a host. It returns when ctx ends, even if the file system hangs; until that answers, other questions are refused.
+// ErrBeginAnew says that the file of a host that goes on asking is not open any more.
+var ErrBeginAnew = errors.New("the file is not open here any more: begin anew")
+
+// Read answers a question of a host, one after the other. It returns when ctx ends, even if the file system hangs.
 func (r *Reader) Read(ctx context.Context, host string, q Asked) (Read, error) {
 	r.once.Do(func() { r.busy = make(chan struct{}, 1) })
 	select {
 	case r.busy <- struct{}{}:
-	default:
-		return Read{}, errBusy
+	case <-ctx.Done():
+		return Read{}, ctx.Err()
 	}
 	return await(ctx, func() (Read, error) {
 		defer func() { <-r.busy }()
@@ -49,7 +56,10 @@ func (r *Reader) Read(ctx context.Context, host string, q Asked) (Read, error) {
 
 func (r *Reader) read(host string, q Asked) (Read, error) {
 	f := r.take(host)
-	if f == nil || q.Round == 0 {
+	switch {
+	case q.Round != 0 && f == nil:
+		return Read{}, ErrBeginAnew
+	case q.Round == 0:
 		if f != nil {
 			f.closeLater()
 		}
@@ -73,24 +83,45 @@ func (r *Reader) read(host string, q Asked) (Read, error) {
 func (r *Reader) take(host string) *file {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.host != host {
-		return nil
-	}
-	f := r.file
-	r.file = nil
+	f := r.kept[host].file
+	delete(r.kept, host)
 	return f
 }
 
+// keep keeps a file, and closes those that are not needed any more.
 func (r *Reader) keep(host string, f *file) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.dropLocked()
-	if r.closed {
-		f.closeLater()
-		return
+	if r.kept == nil {
+		r.kept = map[string]kept{}
 	}
-	r.host, r.file = host, f
-	r.timer = time.AfterFunc(keepOpen, r.drop)
+	r.kept[host] = kept{f, time.Now()}
+	time.AfterFunc(keepOpen, r.tidy)
+	for len(r.kept) > mostKept || r.closed && len(r.kept) > 0 {
+		oldest := host
+		for name, k := range r.kept {
+			if k.since.Before(r.kept[oldest].since) {
+				oldest = name
+			}
+		}
+		r.drop(oldest)
+	}
+}
+
+// tidy closes what was not asked for in keepOpen.
+func (r *Reader) tidy() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, k := range r.kept {
+		if time.Since(k.since) >= keepOpen {
+			r.drop(name)
+		}
+	}
+}
+
+func (r *Reader) drop(host string) {
+	r.kept[host].file.closeLater()
+	delete(r.kept, host)
 }
 
 // Close has the reader keep nothing open any more.
@@ -98,21 +129,7 @@ func (r *Reader) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
-	r.dropLocked()
-}
-
-func (r *Reader) drop() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.dropLocked()
-}
-
-func (r *Reader) dropLocked() {
-	if r.timer != nil {
-		r.timer.Stop()
-	}
-	if r.file != nil {
-		r.file.closeLater()
-		r.file = nil
+	for name := range r.kept {
+		r.drop(name)
 	}
 }

@@ -33,12 +33,9 @@ const (
 	windowBytes = 128 << 10
 
 	// rounds is how often the file is overwritten. GlusterFS holds some writes back and others not.
-	rounds = 24
-	// foundWithin is how long a new name may be unknown to the other host.
+	rounds      = 24
 	foundWithin = 20 * time.Second
-	// lateWithin is how long bytes are awaited that were not there at once.
-	lateWithin = 10 * time.Second
-	again      = 50 * time.Millisecond
+	again       = 50 * time.Millisecond
 )
 
 // Asked is a question to the reader. Round 0 has it open the file anew.
@@ -57,59 +54,55 @@ type Check struct {
 	Mover blockio.Mover
 	// Ask has the other host say what it reads.
 	Ask func(context.Context, Asked) (Read, error)
-
-	// Found is how long the other host may not know the file, and Late for how long it is asked for bytes that it has not read at once. 0: the defaults.
-	Found, Late time.Duration
+	// Found is how long the other host may not know the file, or what a file of that name was before. 0: 20 s.
+	Found time.Duration
 }
 
-// Run overwrites the file some times, and has the other host asked after each. It returns for how long, at most, that host has read something else:
-// 0 means that it saw all writes at once, and Late or more that it may see them never. The errors are the file system's, Ask's, or the context's.
-// A call that hangs is left behind when ctx ends.
-func (c Check) Run(ctx context.Context) (late time.Duration, err error) {
-	c.Found, c.Late = cmp.Or(c.Found, foundWithin), cmp.Or(c.Late, lateWithin)
+// Run overwrites the file some times, and has the other host asked after each. It reports whether that host has read at once, each time, what was
+// written; the first answer that is another one is proof of the contrary. The errors are the file system's, Ask's, or the context's; nothing is known
+// then. A call that hangs is left behind when ctx ends.
+func (c Check) Run(ctx context.Context) (atOnce bool, err error) {
 	w, err := await(ctx, func() (*file, error) { return open(c.Path, os.O_RDWR|os.O_CREATE|os.O_TRUNC) })
 	if err != nil {
-		return 0, err
+		return false, err
 	}
 	defer w.closeLater()
 	for round := range rounds {
 		want, err := await(ctx, func() (string, error) { return w.overwrite(c.Mover, parts(round)) })
 		if err != nil {
-			return late, err
+			return false, err
 		}
-		bound := c.Late
 		if round == 0 {
-			bound = c.Found
+			atOnce, err = c.found(ctx, want)
+		} else {
+			var got Read
+			got, err = c.Ask(ctx, Asked{Round: round})
+			atOnce = got.Digest == want
 		}
-		took, err := seen(ctx, want, bound, func(ctx context.Context) (Read, error) { return c.Ask(ctx, Asked{Round: round}) })
-		if err != nil {
-			return late, err
-		}
-		if round > 0 || took > c.Found { // the name may be late
-			late = max(late, took)
-		}
-		if took > bound {
-			break
+		if err != nil || !atOnce {
+			return false, err
 		}
 	}
-	return late, nil
+	return true, nil
 }
 
-// seen asks until the answer is the wanted one, for bound at most, and returns for how long it was another.
-func seen(ctx context.Context, want string, bound time.Duration, ask func(context.Context) (Read, error)) (late time.Duration, err error) {
-	for began, first := time.Now(), true; ; first = false {
-		got, err := ask(ctx)
-		switch late := time.Since(began); {
-		case err != nil:
-			return 0, err
-		case got.Digest == want && first:
-			return 0, nil
-		case got.Digest == want || late > bound:
-			return late, nil
+// found has the other host look for the file until it reads what was written first, and reports whether it does.
+func (c Check) found(ctx context.Context, want string) (bool, error) {
+	bound := cmp.Or(c.Found, foundWithin)
+	for began := time.Now(); ; {
+		got, err := c.Ask(ctx, Asked{})
+		switch {
+		case err != nil || got.Digest == want:
+			return err == nil, err
+		case time.Since(began) <= bound:
+		case got.Digest == "":
+			return false, fmt.Errorf("%s is not there for the other host after %v", c.Path, bound)
+		default:
+			return false, nil
 		}
 		select {
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return false, ctx.Err()
 		case <-time.After(again):
 		}
 	}
