@@ -7,6 +7,7 @@
 // transaction that compares the leader's election key and the revision of the head (append.go). So nobody
 // appends who does not lead, nothing is appended twice, and nothing is appended to a log other than the
 // appender has seen. An append whose outcome is unclear is sent again, unchanged, until it is clear: it can succeed only once.
+// It compares a gate, too, which is deleted before a write is called undone: even a full etcd grants that.
 //
 // # Follow
 //
