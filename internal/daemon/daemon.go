@@ -232,7 +232,10 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if err != nil {
 		return err
 	}
-	defer rings.Close()
+	defer func() {
+		rings.Close()
+		leaves = leaves && (rings.Left() || set.Changed())
+	}()
 	granted.keepOnly(rings.Inherited)
 	if err := st.noteSemaphores(rings.SemaphoreNames()); err != nil {
 		return err

@@ -276,11 +276,18 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
+// Left reports, after Close, whether anything was left to a successor.
+func (s *Server) Left() bool { return s.successor.Load() }
+
 // Close ends all registrations and removes the semaphores, unless they are left to a successor. Call it once, after Run
 // has returned.
 func (s *Server) Close() {
 	s.closing.Store(true)
-	for _, e := range s.table.all() {
+	all := s.table.all()
+	if len(all) == 0 {
+		s.successor.Store(false) // there is nothing to go on with
+	}
+	for _, e := range all {
 		if e.ring != nil && e.ring.journal != nil && !s.successor.Load() {
 			_ = e.ring.promise(0) // nobody comes, so its client need not wait
 		}

@@ -264,7 +264,10 @@ func (s *submitSems) closeNames() {
 func (s *submitSems) close(leave bool) {
 	s.mu.Lock()
 	s.ended = true
-	for _, u := range s.users {
+	for uid, u := range s.users {
+		if !leave && u.sems[0] != nil {
+			s.legacy.forgetSemaphores(uid)
+		}
 		for i, sem := range u.sems {
 			if sem == nil {
 				continue

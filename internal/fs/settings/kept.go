@@ -37,6 +37,13 @@ func (s *Settings) publish(next *state) error {
 	return nil
 }
 
+// Changed reports whether clients have set anything.
+func (s *Settings) Changed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.everybody) > 0 || len(s.now.Load().users) > 0
+}
+
 func (s *Settings) keptOf(next *state) kept {
 	k := kept{Everybody: s.everybody, Users: map[uint32]map[string]string{}}
 	for uid, mine := range next.users {
