@@ -58,13 +58,22 @@ func (s *Server) register(c cred.Caller, name, target string) (controldir.Regist
 		return controldir.Registration{}, err
 	}
 	if err := s.legacy.keep(e, c); err != nil {
-		s.drop(e, "the state of restarts cannot be written")
-		s.log.Warn("a registration was refused, since a successor of this daemon could not know it", "name", name, "uid", c.UID, "err", err, "cure", "make room in the directory of --restart-state, or turn it off")
-		return controldir.Registration{}, syscall.ENOSPC
+		s.endsHere(e, err)
 	}
 	// The process may have exited between join and add, when nothing could be reaped.
 	s.owners.reapIfGone(e.owner)
 	return e.Registration, nil
+}
+
+// endsHere has a registration end with this daemon, because err keeps it from being noted for a successor.
+func (s *Server) endsHere(e *entry, err error) {
+	s.legacy.forget(e.id)
+	if e.ring != nil {
+		_ = e.ring.promise(0) // its client is not to wait for another daemon
+	}
+	if more, now := s.pace.Log("kept"); now {
+		s.log.Warn("a registration will end with this daemon: it cannot be noted for a successor", "name", e.Name, "uid", e.UID, "err", err, "cure", "make room in the directory of --restart-state", "more", more)
+	}
 }
 
 // undo is drop for an entry that is not in the table.

@@ -2,7 +2,6 @@ package ringserver
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"sync"
@@ -115,9 +114,7 @@ func (s *submitSems) link(uid uint32, p wire.Priority) (string, error) {
 		}
 		before := u.sems[i]
 		u.sems[i] = again
-		if err := s.legacy.keepSemaphores(uid, u.sems); err != nil {
-			s.log.Warn("a successor of this daemon will not know a user's submit semaphores: its requests are found some 50 ms late then", "uid", uid, "err", err)
-		}
+		s.keepSet(uid, u.sems)
 		if u.pins > 0 {
 			s.waiters[i].remove(before)
 			s.waiters[i].add(again)
@@ -153,12 +150,7 @@ func (s *submitSems) createSet(uid uint32) (*submitUser, error) {
 			return nil, err
 		}
 	}
-	if err := s.legacy.keepSemaphores(uid, sems); err != nil {
-		for _, created := range sems {
-			created.close()
-		}
-		return nil, fmt.Errorf("%w: %w", syscall.ENOSPC, err)
-	}
+	s.keepSet(uid, sems)
 	u := s.user(uid)
 	u.sems = sems
 	s.sets++
@@ -166,6 +158,13 @@ func (s *submitSems) createSet(uid uint32) (*submitUser, error) {
 		s.awaitSet(u)
 	}
 	return u, nil
+}
+
+// keepSet notes a user's semaphores for a successor.
+func (s *submitSems) keepSet(uid uint32, sems [3]*submitSem) {
+	if err := s.legacy.keepSemaphores(uid, sems); err != nil {
+		s.log.Warn("a successor of this daemon will not know a user's submit semaphores: its requests are found some 50 ms late then", "uid", uid, "err", err, "cure", "make room in the directory of --restart-state")
+	}
 }
 
 func (s *submitSems) create(uid uint32) (*submitSem, error) {
