@@ -14,6 +14,8 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/tree"
 )
 
 // A mount outlives its daemon while somebody holds a descriptor of its device. The kernel tells a
@@ -69,52 +71,79 @@ func (o *Options) keep(r *record) error {
 	return o.State.Write(recordFile, recordVersion, b)
 }
 
-// adopt takes over the mount that a predecessor has left. Until it is certain that it can, it changes nothing. It
-// owns the device then.
-func (m *Mount) adopt(o Options, newFS func(device int) fuse.RawFileSystem, mounted *fuse.MountOptions) (*record, error) {
-	r, err := o.recorded()
+// CanAdopt returns why New, with these options, will not take over the mount of Options.Adopt. It changes nothing, but that the
+// kernel has again to send what was not answered.
+func CanAdopt(t *tree.Tree, point string, o Options) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	point, err := canonicalPoint(point)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if o.Recalled == nil || o.Recalled.err != nil {
-		return r, fmt.Errorf("what its clients have open is not known: %w", o.Recalled.whyNot())
+	m := newMount(point, o)
+	_, own, _, err := m.mayAdopt(o, func(int) fuse.RawFileSystem { return fuse.NewDefaultRawFileSystem() }, fuseOptions(o, t.HasACLs()))
+	if err == nil {
+		unix.Close(own)
 	}
-	switch {
-	case r.Point != m.point:
-		return r, fmt.Errorf("it is at %s, and this daemon's is to be at %s", r.Point, m.point)
-	case r.Cluster != o.Cluster:
-		return r, fmt.Errorf("its cluster is %q, this daemon's is %q", r.Cluster, o.Cluster)
-	case r.Block != o.BlockBytes:
-		return r, fmt.Errorf("its block size is %d, this daemon's is %d", r.Block, o.BlockBytes)
-	}
-	device := int(o.Adopt.Fd())
-	if minor, ok := connectionOf(device); ok && minor != r.Minor {
-		return r, fmt.Errorf("the descriptor is of connection %d, and the mount of %d", minor, r.Minor)
-	}
-	if err := m.find(r.Minor); err != nil {
-		return r, err
-	}
-	own, err := unix.FcntlInt(uintptr(device), unix.F_DUPFD_CLOEXEC, 3)
+	return err
+}
+
+// adopt takes over the mount that a predecessor has left. It owns the device then.
+func (m *Mount) adopt(o Options, newFS func(device int) fuse.RawFileSystem, terms *fuse.MountOptions) (*record, error) {
+	r, own, server, err := m.mayAdopt(o, newFS, terms)
 	if err != nil {
 		return r, err
 	}
-	server, answer, err := negotiate(newFS(own), mounted, r.Init)
-	if err == nil {
-		err = sameTerms(r.Answer, answer)
-	}
-	if err == nil {
-		err = resend(own)
-	}
-	if err == nil {
-		err = server.use(own)
-	}
-	if err != nil {
+	if err := server.use(own); err != nil {
 		unix.Close(own)
 		return r, err
 	}
 	m.server = server.Server
 	_ = o.Adopt.Close()
 	return r, nil
+}
+
+// mayAdopt looks whether the mount can be taken over, and prepares a server, and a descriptor of the device for it.
+func (m *Mount) mayAdopt(o Options, newFS func(device int) fuse.RawFileSystem, terms *fuse.MountOptions) (r *record, own int, server negotiated, err error) {
+	if r, err = o.recorded(); err != nil {
+		return nil, -1, server, err
+	}
+	if err = m.fits(r, o); err != nil {
+		return r, -1, server, err
+	}
+	if own, err = unix.FcntlInt(o.Adopt.Fd(), unix.F_DUPFD_CLOEXEC, 3); err != nil {
+		return r, -1, server, err
+	}
+	server, answer, err := negotiate(newFS(own), terms, r.Init)
+	if err == nil {
+		err = sameTerms(r.Answer, answer)
+	}
+	if err == nil {
+		err = resend(own)
+	}
+	if err != nil {
+		unix.Close(own)
+	}
+	return r, own, server, err
+}
+
+// fits compares what was recorded with what this daemon is to serve.
+func (m *Mount) fits(r *record, o Options) error {
+	switch {
+	case o.Recalled.whyNot() != nil:
+		return fmt.Errorf("what its clients have open is not known: %w", o.Recalled.whyNot())
+	case r.Point != m.point:
+		return fmt.Errorf("it is at %s, and this daemon's is to be at %s", r.Point, m.point)
+	case r.Cluster != o.Cluster:
+		return fmt.Errorf("its cluster is %q, this daemon's is %q", r.Cluster, o.Cluster)
+	case r.Block != o.BlockBytes:
+		return fmt.Errorf("its block size is %d, this daemon's is %d", r.Block, o.BlockBytes)
+	}
+	if minor, ok := connectionOf(int(o.Adopt.Fd())); ok && minor != r.Minor {
+		return fmt.Errorf("the descriptor is of connection %d, and the mount of %d", minor, r.Minor)
+	}
+	return m.find(r.Minor)
 }
 
 func (r *Recalled) whyNot() error {
@@ -125,13 +154,13 @@ func (r *Recalled) whyNot() error {
 }
 
 // begin is for a new mount whose device is fd: its terms are recorded.
-func (m *Mount) begin(o Options, fs fuse.RawFileSystem, mounted *fuse.MountOptions, fd int) (*record, error) {
+func (m *Mount) begin(o Options, fs fuse.RawFileSystem, terms *fuse.MountOptions, fd int) (*record, error) {
 	init := make([]byte, initBytes)
 	n, err := readPatiently(fd, init)
 	if err != nil {
 		return nil, err
 	}
-	server, answer, err := negotiate(fs, mounted, init[:n])
+	server, answer, err := negotiate(fs, terms, init[:n])
 	if err != nil {
 		return nil, err
 	}

@@ -380,7 +380,13 @@ func (fs *fileSystem) rename(step tree.Proceed, proceed tree.Proceed, in *fuse.R
 	case toVirtual:
 		return fs.renameIntoRmRf(step, in, name, newName)
 	}
-	err := fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader), proceed)
+	do := func() error {
+		return fs.tree.Rename(in.NodeId, name, in.Newdir, newName, in.Flags, callerOf(&in.InHeader), proceed)
+	}
+	if in.Flags == unix.RENAME_EXCHANGE && fs.opts.State != nil {
+		return fs.statusOf(fs.exchange(in, name, newName, do))
+	}
+	err := do()
 	if fs.done(&in.InHeader, err, unix.ENOENT) && fs.isThere(in.Newdir, newName, in.Uid) {
 		return fuse.OK
 	}

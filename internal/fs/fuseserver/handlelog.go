@@ -30,10 +30,12 @@ type handleRecord struct {
 
 	Unique uint64 `json:"unique,omitempty"` // of the request that opened it
 	UID    uint32 `json:"uid,omitempty"`    // whom it is charged to
-	// One of the three.
+	// One of these.
 	File    *tree.HandleState `json:"file,omitempty"`
 	Dir     uint64            `json:"dir,omitempty"`
 	Virtual *virtualRecord    `json:"virtual,omitempty"`
+	// Or it is no handle, but the node that a request is about to exchange with another one, see handles.exchange.
+	Exchange uint64 `json:"exchange,omitempty"`
 	// How a file's bytes travel: the reply's flags and backing id, and with whose rights.
 	Flags   uint32  `json:"flags,omitempty"`
 	Backing int32   `json:"backing,omitempty"`
@@ -53,7 +55,7 @@ func (r *handleRecord) passes() (passes, seen bool) {
 
 func (r *handleRecord) check() error {
 	kinds := 0
-	for _, is := range []bool{r.File != nil, r.Dir != 0, r.Virtual != nil} {
+	for _, is := range []bool{r.File != nil, r.Dir != 0, r.Virtual != nil, r.Exchange != 0} {
 		if is {
 			kinds++
 		}

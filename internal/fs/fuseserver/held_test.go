@@ -2,6 +2,8 @@ package fuseserver
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -180,6 +182,11 @@ func heldOnce(t *testing.T, k *keptMount, c heldCase, wrong string) {
 			if got := client.ask(then[0]); !strings.Contains(got, then[1]) {
 				t.Errorf("%s, then %s: %s, want %s", c.do, then[0], got, then[1])
 			}
+		}
+	}
+	if strings.HasPrefix(c.do, "exchange") {
+		if b, err := os.ReadFile(filepath.Join(k.data, "f")); string(b) != "2" {
+			t.Errorf("%s: on the disk, f has %q: %v", c.do, b, err)
 		}
 	}
 	if err := client.end(); err != nil {

@@ -173,7 +173,7 @@ func (fs *fileSystem) ioctlHardlink(proceed tree.Proceed, in *fuse.IoctlIn, arg 
 		return fs.statusOf(err)
 	}
 	err = fs.tree.LinkAs(in.NodeId, parent, a.Name, callerOf(&in.InHeader), proceed)
-	if err != nil && !(fs.done(&in.InHeader, err, unix.EEXIST) && fs.isLinked(in, parent, a.Name)) {
+	if err != nil && !(fs.done(&in.InHeader, err, unix.EEXIST) && fs.leadsTo(parent, a.Name, in.NodeId, in.Uid)) {
 		return fs.statusOf(err)
 	}
 	fs.invalidate(in.NodeId, false) // the link count changed

@@ -73,7 +73,7 @@ func New(t *tree.Tree, control ControlDir, set Settings, point string, opts Opti
 		m = newMount(point, opts)
 	}
 	if opts.Recalled != nil {
-		opts.Recalled.outlive()
+		opts.Recalled.drop()
 	}
 	fd, err := m.attach(t.Dir(), opts)
 	if err != nil {

@@ -58,7 +58,8 @@ type handles struct {
 	// recalled are handles of a predecessor by the request that opened them, which comes again if that
 	// was not answered.
 	recalled map[uint64]uint64
-	outlived *Recalled // what rings of a predecessor's clients may use; nil: nothing
+	// exchanges are the last exchanges of two names that were done, or begun.
+	exchanges []*handleRecord
 }
 
 func newHandles() *handles { return &handles{open: make(map[uint64]openHandle)} }
@@ -88,7 +89,6 @@ func (t *handles) keep(r *Recalled, lost func(error)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = max(t.last, r.tree.Generation()<<handleShift)
-	t.outlived = r
 	t.log = &handleLog{log: r.log, lost: lost}
 	if err := t.log.rewrite(t.records); err != nil {
 		t.log.failed = true
@@ -103,11 +103,43 @@ func (t *handles) records(yield func(*handleRecord) bool) {
 			return
 		}
 	}
-	for _, h := range t.outlived.open {
-		if !yield(h.record) {
+	for _, x := range t.exchanges {
+		if !yield(x) {
 			return
 		}
 	}
+}
+
+// mostExchanges is how many exchanges are remembered: more than are under way at a time.
+const mostExchanges = 256
+
+// exchange notes that a node is about to change places with another one. Done twice, that would be undone.
+func (t *handles) exchange(unique, node uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.log == nil {
+		return
+	}
+	t.last++
+	x := &handleRecord{FH: t.last, Unique: unique &^ resentBit, Exchange: node}
+	t.exchanges = append(t.exchanges, x)
+	if over := len(t.exchanges) - mostExchanges; over > 0 {
+		t.log.append(&handleRecord{FH: t.exchanges[0].FH, Closed: true}, t.records)
+		t.exchanges = t.exchanges[over:]
+	}
+	t.log.append(x, t.records)
+}
+
+// exchanged returns the node of an exchange that a predecessor has begun; 0: none.
+func (t *handles) exchanged(unique uint64) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, x := range t.exchanges {
+		if x.Unique == unique&^resentBit {
+			return x.Exchange
+		}
+	}
+	return 0
 }
 
 // resent returns the handle of a predecessor that a request has opened, if it was not answered.

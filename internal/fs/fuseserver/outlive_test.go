@@ -2,6 +2,7 @@ package fuseserver
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -269,6 +270,21 @@ func childOutliving(args []string) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- m.Serve() }()
+	gates := make(chan os.Signal, 1)
+	signal.Notify(gates, syscall.SIGUSR1)
+	go func() {
+		for range gates {
+			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+			began := time.Now()
+			err := m.Gate(ctx)
+			cancel()
+			if err != nil {
+				fmt.Println(err)
+			} else {
+				fmt.Println("gated", time.Since(began))
+			}
+		}
+	}()
 	if m.Adopted() {
 		fmt.Println("adopted")
 		return <-served
@@ -445,6 +461,8 @@ func (o *operator) do(s []string) (said string, err error) {
 	case "stat":
 		var st unix.Stat_t
 		return "", unix.Fstat(int(f.Fd()), &st)
+	case "fchmod":
+		return "", f.Chmod(0o640)
 	case "statfs":
 		var st unix.Statfs_t
 		return "", unix.Statfs(o.dir, &st)
@@ -639,6 +657,124 @@ func loopOnce(dir string, round int, passthrough bool) (err error) {
 	return err
 }
 
+// Handed over, no operation is done twice: without the rules for requests that come again, no client gets a wrong
+// answer either.
+func TestHandOverDoesNothingTwice(t *testing.T) {
+	k := newKeptMount(t, daemonOptions{Twice: true})
+	k.client("op", k.point).want("create first", "ok")
+	var clients []*client
+	for i := range 3 {
+		clients = append(clients, k.client("loop", k.point, fmt.Sprint("client", i), "passthrough"))
+	}
+	hand := 20
+	if os.Getenv("KV3FS_SOAK") != "" {
+		hand = 100
+	}
+	for range hand {
+		if err := k.daemon.Process.Signal(syscall.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		if said := hear(t, k.lines); !strings.HasPrefix(said, "gated") {
+			t.Fatal(said)
+		}
+		k.restart()
+	}
+	endLoops(t, clients)
+}
+
+// endLoops ends clients that must have got no wrong answer.
+func endLoops(t *testing.T, clients []*client) (rounds int) {
+	t.Helper()
+	for _, c := range clients {
+		_ = c.in.Close()
+		said := c.hear()
+		if err := c.cmd.Wait(); err != nil {
+			t.Errorf("a client: %s", said)
+		}
+		n := 0
+		_, _ = fmt.Sscan(said, &n)
+		rounds += n
+	}
+	return rounds
+}
+
+// What a client has open stays what it is, although the successor learns of other files first: numbers of nodes are never used
+// twice.
+func TestSuccessorConfusesNoFiles(t *testing.T) {
+	k := newKeptMount(t, daemonOptions{Passthrough: PassthroughOff})
+	c := k.client("op", k.point)
+	for _, line := range []string{"create a", "write a AAAA", "create b", "write b BBBB", "close b"} {
+		c.want(line, "ok")
+	}
+	k.restart()
+	for _, line := range []string{"create c", "open b", "fchmod a"} {
+		c.want(line, "ok")
+	}
+	for file, want := range map[string]string{"a": "AAAA", "b": "BBBB", "c": ""} {
+		if got := c.ask("readall " + file); got != want && !(want == "" && got == "ok") {
+			t.Errorf("%s: %s", file, got)
+		}
+	}
+	for file, want := range map[string]os.FileMode{"a": 0o640, "b": 0o600, "c": 0o600} {
+		if info, err := os.Stat(filepath.Join(k.data, file)); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", file, info.Mode(), err)
+		}
+	}
+	if err := c.end(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A successor that is not to serve what the mount was, or does not know what is open, takes nothing over: its clients are cut off,
+// nobody hangs, and there is a new mount.
+func TestSuccessorRefuses(t *testing.T) {
+	for name, change := range map[string]func(k *keptMount) error{
+		"cluster":     func(k *keptMount) error { k.o.Cluster = "other"; return nil },
+		"block size":  func(k *keptMount) error { k.o.Block = 1 << 21; return nil },
+		"passthrough": func(k *keptMount) error { k.o.Passthrough = PassthroughAuto; return nil },
+		"no record":   func(k *keptMount) error { return os.Remove(filepath.Join(k.state, recordFile)) },
+		"nodes cut":   func(k *keptMount) error { return damage(filepath.Join(k.state, "nodes")) },
+		"handles":     func(k *keptMount) error { return damage(filepath.Join(k.state, handlesFile)) },
+		"all":         func(k *keptMount) error { return os.RemoveAll(k.state) },
+		"unmounted":   func(k *keptMount) error { return unix.Unmount(k.point, unix.MNT_DETACH) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKeptMount(t, daemonOptions{Passthrough: PassthroughOff})
+			c := k.client("op", k.point)
+			for _, line := range []string{"create f", "write f before"} {
+				c.want(line, "ok")
+			}
+			k.kill()
+			if err := change(k); err != nil {
+				t.Fatal(err)
+			}
+			if said := k.start(); said != "new" {
+				t.Fatalf("the successor says %q", said)
+			}
+			if got := c.ask("read f 6"); !strings.Contains(got, "not connected") && !strings.Contains(got, "connection abort") {
+				t.Errorf("read of a file of the mount before: %s", got)
+			}
+			again := k.client("op", k.point)
+			again.want("readall f", "before")
+			k.restart()
+			again.want("readall f", "before")
+			if err := errors.Join(c.end(), again.end()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// damage changes a byte in the middle of a file.
+func damage(file string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	b[len(b)/2] ^= 0x40
+	return os.WriteFile(file, b, 0o600)
+}
+
 // Under kill -9 of the daemon every 50 to 100 ms, no client of the mount gets a wrong answer or a wrong byte.
 func TestKilledUnderLoad(t *testing.T) {
 	for _, mode := range []Passthrough{PassthroughAuto, PassthroughOff} {
@@ -660,17 +796,7 @@ func TestKilledUnderLoad(t *testing.T) {
 				time.Sleep(pause) // the interval of the kills is what is tested
 				k.restart()
 			}
-			rounds := 0
-			for _, c := range clients {
-				_ = c.in.Close()
-				said := c.hear()
-				if err := c.cmd.Wait(); err != nil {
-					t.Errorf("a client: %s", said)
-				}
-				n := 0
-				fmt.Sscan(said, &n)
-				rounds += n
-			}
+			rounds := endLoops(t, clients)
 			t.Logf("%d kills, %d rounds", kills, rounds)
 			if n, err := waitingOf(k.device); err != nil || n != 0 {
 				t.Errorf("%d requests are not answered: %v", n, err)

@@ -7,8 +7,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 )
 
-// Recalled is what a predecessor's clients have open. Rings may use its files from Recall on, whether the mount is
-// taken over later or not.
+// Recalled is what a predecessor's clients have open. Rings may use its files from Recall on.
 type Recalled struct {
 	tree  *tree.Tree
 	state *restart.Dir
@@ -55,14 +54,9 @@ func (r *Recalled) pass() {
 	}
 }
 
-// outlive is called when the mount is not taken over: files are kept for rings only.
-func (r *Recalled) outlive() {
-	for fh, h := range r.open {
-		if h.file == nil {
-			h.close()
-			delete(r.open, fh)
-		}
-	}
+// drop is called when the mount is not taken over.
+func (r *Recalled) drop() {
+	r.Close()
 	r.tree.ForgetPredecessors()
 }
 
@@ -75,7 +69,7 @@ func (h *recalledHandle) close() {
 	}
 }
 
-// Close closes what no mount has taken over. A successor still learns of it.
+// Close closes what no mount has taken over, because the daemon does not begin to serve. A successor still learns of it.
 func (r *Recalled) Close() {
 	if r == nil {
 		return
@@ -84,26 +78,6 @@ func (r *Recalled) Close() {
 		h.close()
 		delete(r.open, fh)
 	}
-}
-
-// DropOutlived closes the files that only rings of a predecessor's clients may use, when none of these is left.
-func (m *Mount) DropOutlived() {
-	if m.fs.handles.dropOutlived() {
-		m.fs.tree.ForgetPredecessors()
-	}
-}
-
-func (t *handles) dropOutlived() (some bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.outlived == nil || len(t.outlived.open) == 0 {
-		return false
-	}
-	for fh := range t.outlived.open {
-		t.log.append(&handleRecord{FH: fh, Closed: true}, t.records)
-	}
-	t.outlived.Close()
-	return true
 }
 
 // Forsake has no successor take the mount over, because it would not know all that is open.

@@ -63,13 +63,28 @@ func (fs *fileSystem) isThere(dir uint64, name string, uid uint32) bool {
 	return err == nil
 }
 
-// isLinked reports whether a name leads to the inode of a request.
-func (fs *fileSystem) isLinked(in *fuse.IoctlIn, dir uint64, name string) bool {
-	e, err := fs.tree.Lookup(dir, name, in.Uid, 0)
+// exchange does what RENAME_EXCHANGE asks for, unless a predecessor has done it.
+func (fs *fileSystem) exchange(in *fuse.RenameIn, name, newName string, do func() error) error {
+	if fs.resent(&in.InHeader) {
+		if node := fs.handles.exchanged(in.Unique); node != 0 && fs.leadsTo(in.Newdir, newName, node, in.Uid) {
+			return nil
+		}
+	}
+	e, err := fs.tree.Lookup(in.NodeId, name, in.Uid, 0)
+	if err == nil {
+		fs.handles.exchange(in.Unique, e.ID)
+		defer fs.Forget(e.ID, 1)
+	}
+	return do()
+}
+
+// leadsTo reports whether a name leads to a node.
+func (fs *fileSystem) leadsTo(dir uint64, name string, node uint64, uid uint32) bool {
+	e, err := fs.tree.Lookup(dir, name, uid, 0)
 	if err == nil {
 		fs.Forget(e.ID, 1)
 	}
-	return err == nil && e.ID == in.NodeId
+	return err == nil && e.ID == node
 }
 
 // resentOpen answers a request to open something with what a predecessor has opened for it.
@@ -143,6 +158,11 @@ func (fs *fileSystem) recall(r *Recalled) {
 	defer t.mu.Unlock()
 	t.recalled = map[uint64]uint64{}
 	for fh, h := range r.open {
+		if h.record.Exchange != 0 {
+			t.exchanges = append(t.exchanges, h.record)
+			delete(r.open, fh)
+			continue
+		}
 		o := openHandle{uid: h.record.UID, file: h.file, dir: h.dir, record: h.record}
 		switch {
 		case h.record.File != nil:
