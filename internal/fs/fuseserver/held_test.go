@@ -136,6 +136,9 @@ func heldCases() []heldCase {
 func TestKilledInEachOperation(t *testing.T) {
 	for _, c := range heldCases() {
 		for _, after := range []bool{false, true} {
+			if !after && c.op != "create" && c.op != "rename" && c.op != "write" && os.Getenv("KV3FS_SOAK") == "" {
+				continue // as for any request that is queued
+			}
 			t.Run(fmt.Sprintf("%s/after=%v", c.do, after), func(t *testing.T) {
 				k := newKeptMount(t, daemonOptions{Passthrough: PassthroughOff, Hold: c.op, After: after})
 				heldOnce(t, k, c, "")
