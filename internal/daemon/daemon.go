@@ -148,7 +148,6 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	defer user.close()
 	c.health = health.Watch(health.Options{Dir: data, Look: user.look, Limit: max(c.Rings.Deadline, shortestLook), Log: c.Log})
 	defer c.health.End()
-	held := stillHeld(host.Local(), st.formerMounts(me.Boot), c.Log)
 	pageFiles, err := newPageFiles(data, []string{data, c.DataDir, c.MountPoint}, c.Pages.Files, c.Log)
 	if err != nil {
 		return err
@@ -193,11 +192,31 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if granted != nil {
 		options.Grants = granted
 	}
+	kept, err := c.keptState(left)
+	if err != nil {
+		return errors.Join(err, granted.close())
+	}
+	if kept != nil {
+		options.State, options.StateLost = kept, stateLost(kept, c.Log)
+	}
 	tree, err := tree.Open(data, options)
 	if err != nil {
 		return errors.Join(err, granted.close())
 	}
 	defer func() { err = errors.Join(err, granted.close(), tree.Close()) }()
+	point, err := mountPoint(c.MountPoint)
+	if err != nil {
+		return err
+	}
+	c.Mount.Log = c.Log
+	if c.Rings.SameMount, err = c.inheritMount(tree, kept, point); err != nil {
+		return err
+	}
+	defer func() { c.Mount.Recalled.Close() }()
+	held := stillHeld(host.Local(), c.ended(st.formerMounts(me.Boot)), c.Log)
+	if c.Rings.SameMount {
+		granted.forgetInherited()
+	}
 	set := settings.New(c.Settings)
 	if err := keepSettings(left, set, c.Log); err != nil {
 		return err
@@ -240,15 +259,11 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if err := st.noteSemaphores(rings.SemaphoreNames()); err != nil {
 		return err
 	}
-	point, err := mountPoint(c.MountPoint)
-	if err != nil {
-		return err
-	}
 	if !tree.HasACLs() {
 		c.Log.Info("the data directory's file system has no POSIX ACLs: only permission bits decide", "data", data)
 	}
 	control := controldir.New(rings, set, controldir.Options{MountPoint: point, RemountPrefix: c.RemountPrefix})
-	c.Mount.Log, c.Mount.Health = c.Log, c.health
+	c.Mount.Health = c.health
 	c.Mount.Limits = c.Limits.mount(host.Local())
 	c.Mount.Daemon = identity(c, data)
 	c.Pages.health = c.health
@@ -275,6 +290,13 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	mnt, err := fuseserver.New(tree, control, set, point, c.Mount)
 	if err != nil {
 		return errors.Join(err, pageService.stop())
+	}
+	device, err := c.keepMount(mnt)
+	if err != nil {
+		c.Log.Warn("clients of the mount will be cut off if this daemon ends", "err", err)
+	}
+	if device != nil {
+		defer device.Close()
 	}
 	c.Pages.registry.MustRegister(newMountMetrics(mnt))
 	if why := mnt.WhyNoPassthrough(); why != "" {
@@ -366,18 +388,24 @@ func serve(ctx context.Context, c Config, stop *stopping, leave func(successor b
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyStopping)
 	drain, cancel := context.WithTimeout(context.Background(), c.Drain)
 	defer context.AfterFunc(drain, keep.endWaiting)() // the making of an entry does not notice that its client is cut off
-	switch err := mnt.Unmount(drain); {
-	case errors.Is(err, fuseserver.ErrLeft):
-		errs = append(errs, err)
-	case errors.Is(err, fuseserver.ErrCutOff):
-		c.Log.Warn("cut off clients that did not leave the mount in time: reads and writes of what they have open fail, but files that they have mapped can still change; stop these processes", "mount", mnt.Point(), "err", err)
-		cutOff = ErrCutOff
-	case err != nil:
-		c.Log.Warn("unmounted with calls in progress", "mount", mnt.Point(), "err", err)
+	handsMount := handsOver && ctx.Err() != nil && c.Mount.State != nil
+	if handsMount {
+		c.handOver(mnt, tree)
+	} else {
+		switch err := mnt.Unmount(drain); {
+		case errors.Is(err, fuseserver.ErrLeft):
+			errs = append(errs, err)
+		case errors.Is(err, fuseserver.ErrCutOff):
+			c.Log.Warn("cut off clients that did not leave the mount in time: reads and writes of what they have open fail, but files that they have mapped can still change; stop these processes", "mount", mnt.Point(), "err", err)
+			cutOff = ErrCutOff
+		case err != nil:
+			c.Log.Warn("unmounted with calls in progress", "mount", mnt.Point(), "err", err)
+		}
+		errs = append(errs, <-mountDone)
 	}
 	cancel()
 	stop.now("the rings")
-	errs = append(errs, <-mountDone, endRings())
+	errs = append(errs, endRings())
 	stop.now("the page service")
 	errs = append(errs, pageService.stop())
 	stop.now("the admin socket")

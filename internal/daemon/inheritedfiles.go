@@ -198,6 +198,21 @@ func (g *grants) regrant(t *tree.Tree, ino uint64) (again bool) {
 	return again
 }
 
+// forgetInherited ends the grants of the last daemon, whose mount goes on: what is open there is known otherwise.
+func (g *grants) forgetInherited() {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, all := range g.inherited {
+		for _, i := range all {
+			g.endLocked(i.id)
+		}
+	}
+	clear(g.inherited)
+}
+
 // leave leaves what holds to a successor: it does not end with this mount.
 func (g *grants) leave() {
 	if g != nil {

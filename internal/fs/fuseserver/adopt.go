@@ -306,3 +306,20 @@ func (m *Mount) Device() (*os.File, error) {
 
 // Adopted reports whether the mount is that of a predecessor.
 func (m *Mount) Adopted() bool { return m.fs.adopted }
+
+// EndInherited ends the connection of a mount that is not taken over, and closes its device. nil: there is none.
+func EndInherited(device *os.File) error {
+	if device == nil {
+		return nil
+	}
+	if minor, ok := connectionOf(int(device.Fd())); ok {
+		Abort(uint32(minor))
+	}
+	return device.Close()
+}
+
+// ConnectionOf returns the minor number of the device of a mount whose FUSE device this is, where the kernel tells.
+func ConnectionOf(device *os.File) (minor uint32, ok bool) {
+	n, ok := connectionOf(int(device.Fd()))
+	return uint32(n), ok
+}

@@ -15,7 +15,7 @@ import (
 // What clients have open is written to a log, before they learn that it is open, so that a successor can open it
 // again under the same numbers.
 const (
-	handlesFile    = "handles"
+	handlesFile    = "mounthandles"
 	handlesVersion = 1
 	// leastHandleLog is the size from which the log is worth compacting, when it has trebled.
 	leastHandleLog = 1 << 20
