@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/shm"
@@ -16,13 +17,10 @@ import (
 // else it might leave, TestMain finds.
 func TestFailedStartLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	link := filepath.Join(dir, "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
-	c := Config{DataDir: filepath.Join(dir, "data"), MountPoint: link, Log: slog.New(slog.DiscardHandler)}
-	if err := Run(t.Context(), c, nil); err == nil || !strings.Contains(err.Error(), "symbolic link") {
-		t.Fatalf("a mount point that is a link: %v", err)
+	data := filepath.Join(dir, "data")
+	c := Config{DataDir: data, MountPoint: filepath.Join(data, "mnt"), Mount: fuseserver.Options{Cluster: "test"}, Log: slog.New(slog.DiscardHandler)}
+	if err := Run(t.Context(), c, nil); err == nil || !strings.Contains(err.Error(), "one contains the other") {
+		t.Fatalf("a mount point in the data directory: %v", err)
 	}
 	files, err := filepath.Glob(semaphoreFile(filepath.Join(c.DataDir, tree.StateName, hostsDir, "*")))
 	if err != nil || len(files) != 1 {
