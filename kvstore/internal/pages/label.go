@@ -118,6 +118,15 @@ func (l *label) match(o *Options) error {
 	return nil
 }
 
+// same returns why a file with these first bytes is not the one of the label, or nil.
+func (l *label) same(raw []byte) error {
+	got, err := decodeLabel(raw)
+	if err == nil && got != *l {
+		err = errors.New("another one has taken its place; open the store anew")
+	}
+	return err
+}
+
 // spaceName returns the service's name for the fingerprint and the layout.
 func (l *label) spaceName() string {
 	return fmt.Sprintf("kv-%s-%d-%d", l.namespace, l.layout.BlockBytes, l.layout.Shards())

@@ -171,12 +171,8 @@ func openAgain(o *Options, want label) (*os.File, error) {
 	}
 	raw := make([]byte, labelBytes)
 	_, err = f.ReadAt(raw, 0)
-	var l label
 	if err == nil {
-		l, err = decodeLabel(raw)
-	}
-	if err == nil && l != want {
-		err = errors.New("another one has taken its place; open the store anew")
+		err = want.same(raw)
 	}
 	if err != nil {
 		f.Close()

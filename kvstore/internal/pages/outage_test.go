@@ -3,7 +3,9 @@ package pages
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -107,6 +109,44 @@ func TestACachedLabelIsNoWitness(t *testing.T) {
 		}
 	}
 	dir.Heal()
+	there(t, mustOpen(t, o), keysOf(0, 8)...)
+	if st := s.Stats(); st.CorruptBlocks > 0 || st.QuarantinedBlocks > 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// Another page file may be at the name while the disk of the one that is open fails: it says nothing of that disk.
+func TestAnotherFileIsNoWitness(t *testing.T) {
+	dir := faultdir.New(t)
+	h := newHost(t, pageservice.Options{})
+	original, elsewhere := h.options(dir.Path, 40), h.options(t.TempDir(), 40)
+	o := original
+	o.File = filepath.Join(t.TempDir(), "pages")
+	lead := func(to string) {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(o.File), os.Symlink(to, o.File)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustOpen(t, original)
+	mustOpen(t, elsewhere)
+	lead(original.File)
+	s := mustOpen(t, o)
+	stored(t, s, keysOf(0, 8)...)
+	dir.Fail(faultdir.EIO("read", "write"))
+	lead(elsewhere.File)
+	for _, err := range load(t, s, keysOf(0, 8)...) {
+		if !errors.Is(err, syscall.EIO) {
+			t.Errorf("a load meanwhile: %v", err)
+		}
+	}
+	for _, err := range save(t, s, keysOf(0, 8)...) {
+		if err == nil || !strings.Contains(err.Error(), "taken its place") {
+			t.Errorf("a save meanwhile: %v", err)
+		}
+	}
+	dir.Heal()
+	lead(original.File)
 	there(t, mustOpen(t, o), keysOf(0, 8)...)
 	if st := s.Stats(); st.CorruptBlocks > 0 || st.QuarantinedBlocks > 0 {
 		t.Errorf("%+v", st)

@@ -154,7 +154,7 @@ func (s *Store) readable(ctx context.Context, offset, bytes int64) error {
 	outcome := make(chan error, 1)
 	s.group.Go(func() {
 		defer s.file.give(file)
-		err := s.read(ctx, file.file, offset, bytes)
+		_, err := s.read(ctx, file.file, offset, bytes)
 		s.file.dropIfGone(file, err)
 		outcome <- err
 	})
@@ -166,7 +166,8 @@ func (s *Store) readable(ctx context.Context, offset, bytes int64) error {
 	}
 }
 
-// labelReadable is readable for the label, past the page cache: there it lies since Open, whatever has become of the disk.
+// labelReadable is readable for the label, past the page cache: there it lies since Open, whatever has become of the disk. The file is opened by its name,
+// where another one may be by now, on another disk: it says nothing of this one.
 func (s *Store) labelReadable(ctx context.Context) error {
 	return s.file.do(ctx, func() error {
 		f, err := openUncached(s.o.File)
@@ -177,11 +178,15 @@ func (s *Store) labelReadable(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(s.read(ctx, file, 0, labelBytes), file.Close())
+		raw, err := s.read(ctx, file, 0, labelBytes)
+		if err == nil {
+			err = s.label.same(raw)
+		}
+		return errors.Join(err, file.Close())
 	})
 }
 
-func (s *Store) read(ctx context.Context, file transfer.File, offset, bytes int64) error {
+func (s *Store) read(ctx context.Context, file transfer.File, offset, bytes int64) ([]byte, error) {
 	done := make(chan error, 1)
 	buf := make([]byte, bytes)
 	s.engine.Do(ctx, []transfer.Op{{File: file, Offset: offset, Buf: buf, Done: func(n int, err error) {
@@ -190,5 +195,5 @@ func (s *Store) read(ctx context.Context, file transfer.File, offset, bytes int6
 		}
 		done <- err
 	}}})
-	return <-done
+	return buf, <-done
 }
