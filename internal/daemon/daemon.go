@@ -253,7 +253,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	defer func() {
 		rings.Close()
-		leaves = leaves && (rings.Left() || set.Changed())
+		leaves = leaves && (rings.Left() || set.Changed() || c.Mount.State != nil)
 	}()
 	granted.keepOnly(rings.Inherited)
 	if err := st.noteSemaphores(rings.SemaphoreNames()); err != nil {
