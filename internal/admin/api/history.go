@@ -3,6 +3,7 @@ package api
 import "slices"
 
 // Join returns what is known once what was asked for after Measured is known, of as many steps as there were, or as later has.
+// The clock may have been set meanwhile: all times are as later has them.
 func (h History) Join(later History) History {
 	kept, have := later.First-h.First, int64(len(h.Times))
 	if h.Window != later.Window || h.StepSeconds != later.StepSeconds || kept < 0 || kept > have {
@@ -12,7 +13,13 @@ func (h History) Join(later History) History {
 	dropped := max(int(kept)+len(later.Times)-most, 0)
 	all := later
 	all.First = h.First + int64(dropped)
-	all.Times = slices.Concat(h.Times[:kept], later.Times)[dropped:]
+	times := slices.Clone(h.Times[:kept])
+	if len(later.Times) > 0 {
+		for i := range times {
+			times[i] = later.Times[0] - (kept-int64(i))*int64(h.StepSeconds)
+		}
+	}
+	all.Times = slices.Concat(times, later.Times)[dropped:]
 	all.Series = nil
 	for _, s := range later.Series {
 		before := make([]*float64, kept)

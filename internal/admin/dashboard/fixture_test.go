@@ -277,7 +277,8 @@ func bare() known {
 	return known{
 		status: api.Status{Version: "1.3.0", Host: "bare", Mount: "/mnt/kv3fs", Data: "/srv/kv", Started: now, Now: now, UptimeSeconds: 3, Health: api.Healthy,
 			Checks: []api.Check{{Name: "mount", Ready: true}, {Name: "space", Ready: true}}, Space: &api.Space{SizeBytes: 100 * gib, FreeBytes: 75 * gib}},
-		series: map[string]func(int) *float64{"ring_read_bytes": func(int) *float64 { return nil }},
+		series:  map[string]func(int) *float64{"ring_read_bytes": func(int) *float64 { return nil }},
+		keeping: api.Keeping{Why: "this daemon keeps no limit: start it with --capacity"},
 	}
 }
 

@@ -26,7 +26,7 @@ func TestPage(t *testing.T) {
 	tabs := make(chan struct{}, 4)
 	for name, test := range map[string]func(*testing.T, func(width, height int64) *page){
 		"numbers": testNumbers, "live": testLive, "hostile names": testHostile, "absent parts": testAbsent, "lost daemon": testLost, "failing API": testFailing, "slow API": testSlow,
-		"token": testToken, "phone": testPhone, "themes": testThemes, "keyboard": testKeyboard, "names and texts": testAccessible, "log": testLog, "unhealthy": testUnhealthy,
+		"token": testToken, "phone": testPhone, "themes": testThemes, "keyboard": testKeyboard, "names and texts": testAccessible, "log": testLog, "unhealthy": testUnhealthy, "joined history": testJoined,
 	} {
 		all.Go(func() {
 			tabs <- struct{}{}
@@ -203,6 +203,24 @@ func testLive(t *testing.T, open func(int64, int64) *page) {
 	p.quiet(f.URL)
 }
 
+// What is asked for in parts is as long as what is asked for at once, and its times ascend, though the clock is set back.
+func testJoined(t *testing.T, open func(int64, int64) *page) {
+	f := start(t, bare(), "")
+	p := open(1280, 900)
+	p.open(f.URL)
+	got := value[struct{ Times, Values []int }](p, `import("/dashboard/history.js").then(({ History }) => {
+		const answer = (first, times, values) => ({ window: "10m", step_seconds: 1, first, measured: 0, times, series: [{ name: "a", values }] });
+		let h = new History(answer(-2, [1000, 1001, 1002, 1003], [0, 1, 2, 3]));
+		h = new History(answer(2, [704, 705], [4, 5]), h);
+		h = new History(answer(4, [], []), h);
+		return { Times: h.times, Values: h.series.get("a") };
+	})`)
+	if want := []int{702, 703, 704, 705}; !slices.Equal(got.Times, want) || !slices.Equal(got.Values, []int{2, 3, 4, 5}) {
+		t.Errorf("%+v, want the times %v", got, want)
+	}
+	p.quiet(f.URL)
+}
+
 // Names that others have chosen are text, whatever they contain.
 func testHostile(t *testing.T, open func(int64, int64) *page) {
 	f := start(t, hostile(), "")
@@ -247,6 +265,9 @@ func testAbsent(t *testing.T, open func(int64, int64) *page) {
 		if text := value[string](p, fmt.Sprintf(`document.querySelector("#%s [data-part=body]").innerText`, panel)); !strings.Contains(text, want) {
 			t.Errorf("%s: %q", panel, text)
 		}
+	}
+	if text := value[string](p, `document.querySelector("#evictions [data-part=body]").innerText`); text != "Nothing is evicted: this daemon keeps no limit: start it with --capacity." {
+		t.Errorf("%q", text)
 	}
 	// Lookups are counted without a capacity, too.
 	p.until(`document.querySelector("[data-part=tiles]").innerText.includes("no lookup in the last seconds")`)

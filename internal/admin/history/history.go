@@ -78,8 +78,8 @@ type Window struct {
 	Values [][]float64
 }
 
-// Window returns the values of a resolution, Fine or Coarse, of the steps after one with a number; where that is none that there is, of all. Its last
-// step is the last one that has ended.
+// Window returns the values of a resolution, Fine or Coarse, of the steps after one with a number; where that is none that there is, or not above 0, of
+// all: a host that has just booted has steps before its boot, too. Its last step is the last one that has ended.
 func (h *History[S]) Window(step time.Duration, after int64, wall time.Time) Window {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +146,7 @@ func (t *track[S]) window(now time.Duration, after int64, wall time.Time) Window
 		end = t.last
 	}
 	first := end - t.steps + 1
-	if after >= first && after <= end {
+	if after > 0 && after >= first && after <= end {
 		first = after + 1
 	}
 	w := Window{Step: t.step, First: first, Measured: t.last, Times: make([]time.Time, end-first+1), Values: make([][]float64, len(t.values))}

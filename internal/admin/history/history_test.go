@@ -140,3 +140,18 @@ func TestWindowAfter(t *testing.T) {
 		}
 	}
 }
+
+// A host that has just booted has as many steps as another, to who has none yet.
+func TestWindowAfterBoot(t *testing.T) {
+	now := time.Duration(0)
+	h := at(&now)
+	for step, c := range map[time.Duration]struct{ up, steps int64 }{Fine: {64, 600}, Coarse: {1200, 1440}} {
+		now = time.Duration(c.up) * step
+		if w := h.Window(step, 0, time.Unix(1e9, 0)); int64(len(w.Times)) != c.steps || w.First != c.up-c.steps+1 {
+			t.Errorf("up for %v: %d steps from %d", now, len(w.Times), w.First)
+		}
+		if w := h.Window(step, 1, time.Unix(1e9, 0)); int64(len(w.Times)) != c.up-1 || w.First != 2 {
+			t.Errorf("up for %v, after 1: %d steps from %d", now, len(w.Times), w.First)
+		}
+	}
+}

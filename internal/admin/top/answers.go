@@ -39,7 +39,10 @@ func (a *Answers) of(path string) question {
 	all := map[string]any{
 		"status": &a.Status, "history": &a.History, "hits": &a.Hits, "usage": &a.Usage, "keeper": &a.Keeper, "curve": &a.Curve, "clients": &a.Clients, "pages": &a.Pages, "hosts": &a.Hosts, "findings": &a.Findings, "log": &a.Log,
 	}
-	query := map[string]string{"history": fmt.Sprint("?after=", max(a.History.Measured, 0)), "usage": "?depth=3&most=300", "log": "?most=200"}
+	query := map[string]string{"usage": "?depth=3&most=300", "log": "?most=200"}
+	if a.History.Measured > 0 { // by a daemon that numbers steps: an older one knows no parameter after
+		query["history"] = fmt.Sprint("?after=", a.History.Measured)
+	}
 	return question{path + query[path], all[path]}
 }
 

@@ -189,3 +189,33 @@ func TestSizes(t *testing.T) {
 		<-m.done
 	}
 }
+
+// A daemon of a version without the parameter after is asked without it, and one that numbers its steps only for what is new.
+func TestHistoryOfOlderDaemons(t *testing.T) {
+	for _, older := range []bool{true, false} {
+		var a Answers
+		for measured := int64(7); measured < 9; measured++ {
+			ask := func(_ context.Context, path string, into any) error {
+				want := "history"
+				if !older && measured == 8 {
+					want = "history?after=7"
+				}
+				if path != want {
+					t.Errorf("older: %v, asked for %s, want %s", older, path, want)
+				}
+				h := into.(*api.History)
+				*h = api.History{Window: api.Window10m, StepSeconds: 1, Times: []int64{1e9 + measured}, Series: []api.Series{}}
+				if !older {
+					h.First, h.Measured = measured, measured
+				}
+				return nil
+			}
+			if err := a.Fetch(t.Context(), ask, "history"); err != nil {
+				t.Fatal(err)
+			}
+			if n := len(a.History.Times); n != 1 || a.History.Times[0] != 1e9+measured {
+				t.Errorf("older: %v, %v", older, a.History.Times)
+			}
+		}
+	}
+}

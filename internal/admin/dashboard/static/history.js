@@ -7,7 +7,8 @@ export class History {
     const joins = kept >= 0 && kept <= before.times.length;
     const dropped = joins ? Math.max(kept + answer.times.length - Math.max(before.times.length, answer.times.length), 0) : 0;
     const joined = (old, added) => (joins ? [...old.slice(0, kept), ...added].slice(dropped) : added);
-    this.times = joined(before?.times, answer.times);
+    // The clock may have been set meanwhile: all times are as the answer has them.
+    this.times = joined(answer.times.length ? before?.times.map((_, i) => answer.times[0] - (kept - i) * answer.step_seconds) : before?.times, answer.times);
     this.window = answer.window;
     this.first = joins ? before.first + dropped : answer.first;
     this.measured = answer.measured;

@@ -78,7 +78,7 @@ function lost(e) {
 }
 
 const charts = id("window");
-const minutes = () => (recent ? `history?window=10m&after=${Math.max(recent.measured, 0)}` : "history?window=10m");
+const minutes = () => (recent?.measured > 0 ? `history?window=10m&after=${recent.measured}` : "history?window=10m");
 const day = ask("traffic", 60, () => "history?window=24h", (a) => { if (charts.value === "24h") showHistory(new History(a)); });
 const polls = [
   new Poll(() => "status", 2, showState, lost),

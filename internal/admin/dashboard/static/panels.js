@@ -152,8 +152,7 @@ function ages(a) {
 export function showKeeper(a) {
   charts("evictions").hidden = !a.keeps;
   if (!a.keeps) {
-    const why = a.why ? h("span", {}, " ", name(a.why, sentence)) : null;
-    draw(body("evictions"), say("Nothing is evicted: this daemon keeps no capacity. ", code("serve --capacity"), " turns it on.", why));
+    draw(body("evictions"), say("Nothing is evicted: ", name(a.why, sentence), "."));
     draw(body("rules"), say("Rules apply where a daemon keeps a capacity: ", code("serve --capacity"), "."));
     return;
   }
