@@ -47,6 +47,16 @@ func (r *running) awaitSaid(t *testing.T, text string, times int) {
 	}
 }
 
+// port returns that of the address that a line of the log names.
+func (r *running) port(t *testing.T, msg string) string {
+	t.Helper()
+	found := regexp.MustCompile(`msg="` + msg + `" address=http://127\S+:(\d+)`).FindStringSubmatch(r.said())
+	if found == nil {
+		t.Fatalf("no address of %q", msg)
+	}
+	return found[1]
+}
+
 // get asks for an URL, over a connection of its own.
 func get(socket, url string) error {
 	transport := &http.Transport{DisableKeepAlives: true}
@@ -127,6 +137,44 @@ func TestHoldKeepsAddresses(t *testing.T) {
 	if _, err := os.Lstat(socket); !os.IsNotExist(err) {
 		t.Errorf("the socket is left: %v", err)
 	}
+}
+
+// A daemon that is started again with other addresses has them, also where the port of one is that of a former one.
+func TestHoldWithOtherAddresses(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.yaml")
+	configure := func(lines ...string) {
+		lines = append(lines, "data: "+filepath.Join(dir, "data"))
+		if err := os.WriteFile(config, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("pages serve", func(t *testing.T) {
+		configure("listen: 127.0.0.1:0")
+		r := runAs(t, detached, nil, binary(t), "msg=\"serving pages", "hold", "--", "pages", "serve", "--config", config)
+		port := r.port(t, "page service listens")
+		configure("listen: localhost:" + port)
+		killAndAwait(t, r.pidOf(t))
+		r.awaitSaid(t, "msg=\"serving pages", 2)
+		if err := get("", "http://127.0.0.1:"+port+"/healthz"); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("serve", func(t *testing.T) {
+		skipWithoutFUSE(t)
+		mount := filepath.Join(dir, "mnt")
+		t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
+		others := []string{"mount: " + mount, "drain: 1s"}
+		configure(append(others, "pages-listen: 127.0.0.1:0", "admin-listen: 127.0.0.1:0")...)
+		r := runAs(t, detached, nil, binary(t), "msg=serving ", "hold", "--", "serve", "--config", config)
+		pages, admin := r.port(t, "page service listens"), r.port(t, "metrics, health and readiness")
+		configure(append(others, "pages-listen: 127.0.0.1:"+admin, "admin-listen: 127.0.0.1:"+pages)...)
+		killAndAwait(t, r.pidOf(t))
+		r.awaitSaid(t, "msg=serving ", 2)
+		if err := get("", "http://127.0.0.1:"+pages+"/metrics"); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Without somebody who holds its descriptors, a killed daemon's clients are refused: what the test above is held against.

@@ -269,6 +269,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Pages.health = c.health
 	c.Pages.registry = newRegistry(c.Version)
 	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(atWork), newLookupMetrics(looked), newClientMetrics(rings), healthMetric(c.health), space)
+	dropFormer(c.Descriptors, c.Pages.Listen, c.Admin.Address, c.Log)
 	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared, on.late, newVisible(data, me, mover, on)}, c.Pages, pageFiles)
 	if err != nil {
 		return err
@@ -282,9 +283,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		return errors.Join(err, pageService.stop())
 	}
 	defer adminWeb.Close()
-	if dropped, err := c.Descriptors.DropRest(); len(dropped) > 0 {
-		c.Log.Info("closed what was handed over and is not served any more", "descriptors", dropped, "err", err)
-	}
+	dropRest(c.Descriptors, c.Log)
 	adviseRootOnly(c.Log, data, point)
 	warnBeneath(c.Log, point, uint32(os.Geteuid()))
 	mnt, err := fuseserver.New(tree, control, set, point, c.Mount)

@@ -30,6 +30,26 @@ func listenerName(kind, network, where string) string {
 	return fmt.Sprintf("%s-%.8x", kind, sha256.Sum256([]byte(at)))
 }
 
+// dropRest closes what was handed over and nobody has taken, but the listeners of some names.
+func dropRest(store *fdstore.Store, log *slog.Logger, but ...string) {
+	if dropped, err := store.DropRest(but...); len(dropped) > 0 {
+		log.Info("closed what was handed over and is not served any more", "descriptors", dropped, "err", err)
+	}
+}
+
+// dropFormer closes the listeners of addresses that are not configured any more. Call it before any is made: a former one may have the port
+// of a new one.
+func dropFormer(store *fdstore.Store, pages []httpserver.Address, admin string, log *slog.Logger) {
+	var still []string
+	for _, a := range pages {
+		still = append(still, listenerName(fdstore.Pages, a.Network, a.Where))
+	}
+	if admin != "" {
+		still = append(still, listenerName(fdstore.Admin, "tcp", admin))
+	}
+	dropRest(store, log, still...)
+}
+
 // keptListeners are those of a page service, by their names.
 type keptListeners struct {
 	store *fdstore.Store

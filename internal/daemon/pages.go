@@ -105,12 +105,10 @@ func runPages(ctx context.Context, dataDirectory, identity string, sharing Shari
 		return err
 	}
 	defer p.tracer.Close()
+	dropFormer(p.Descriptors, p.Listen, "", p.Log)
 	s, err := startPages(ctx, pagesPlace{data: data, host: dir, me: me, shared: on.shared, late: on.late}, p, nil)
 	if err != nil {
 		return err
-	}
-	if dropped, err := p.Descriptors.DropRest(); len(dropped) > 0 {
-		p.Log.Info("closed what was handed over and is not served any more", "descriptors", dropped, "err", err)
 	}
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReady) // there may be nobody who wants to know
 	ready(s.addresses())

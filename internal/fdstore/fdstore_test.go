@@ -433,6 +433,9 @@ func TestDropRest(t *testing.T) {
 	if s.Managed() {
 		t.Error("a manager that is not there")
 	}
+	if dropped, err := s.DropRest("other"); err != nil || dropped != nil {
+		t.Errorf("dropped %v, %v, of what is still to be taken", dropped, err)
+	}
 	if dropped, err := s.DropRest(); err != nil || !slices.Equal(dropped, []string{"other"}) {
 		t.Errorf("dropped %v, %v", dropped, err)
 	}

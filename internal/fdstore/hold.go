@@ -65,7 +65,7 @@ var ErrGaveUp = errors.New("gave up")
 // process that Hold is to start.
 func Hold(ctx context.Context, o Options) (status int, err error) {
 	h := &holder{Options: o, pause: firstPause}
-	for _, n := range o.Inherited.takeAll() {
+	for _, n := range o.Inherited.takeRest() {
 		h.held = append(h.held, heldFD{named: n})
 	}
 	if h.inbox, err = listenNotify(); err != nil {

@@ -134,26 +134,36 @@ func (s *Store) Take(name string) (taken *os.File) {
 	return taken
 }
 
-// takeAll takes whatever was inherited.
-func (s *Store) takeAll() (all []named) {
+// takeRest takes whatever was inherited, but what has one of some names.
+func (s *Store) takeRest(but ...string) (rest []named) {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all, s.inherited = s.inherited, nil
-	return all
+	s.inherited = slices.DeleteFunc(s.inherited, func(n named) bool {
+		if slices.Contains(but, n.name) {
+			return false
+		}
+		rest = append(rest, n)
+		return true
+	})
+	return rest
 }
 
-// DropRest closes what nobody has taken, and has the manager forget it. It returns the names.
-func (s *Store) DropRest() (dropped []string, err error) {
+// DropRest closes what nobody has taken, but what is still to be, and returns when the manager has closed it, too: an address is free
+// then. It returns the names.
+func (s *Store) DropRest(but ...string) (dropped []string, err error) {
 	if s == nil {
 		return nil, nil
 	}
 	var errs []error
-	for _, n := range s.takeAll() {
+	for _, n := range s.takeRest(but...) {
 		errs = append(errs, n.file.Close(), s.tell("FDSTOREREMOVE=1\nFDNAME="+n.name, nil))
 		dropped = append(dropped, n.name)
+	}
+	if len(dropped) > 0 {
+		errs = append(errs, s.barrier())
 	}
 	return dropped, errors.Join(errs...)
 }
