@@ -69,3 +69,13 @@ func (d *Daemon) metrics(ctx context.Context) (io.ReadCloser, error) {
 	}
 	return reply.Body, nil
 }
+
+// Scrape reads all metrics of such a daemon.
+func (d *Daemon) Scrape(ctx context.Context) error {
+	metrics, err := d.metrics(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, metrics)
+	return errors.Join(err, metrics.Close())
+}

@@ -19,7 +19,7 @@ func (s scraped) name() string { return nameScraped }
 func (s scraped) close() error { return nil }
 
 func (s scraped) run(ctx context.Context, d time.Duration, round int) (done sample, err error) {
-	err = s.daemon.Watched(ctx, func() error {
+	err = watched(ctx, s.daemon, func() error {
 		done, err = s.ringContender.run(ctx, d, round)
 		return err
 	})

@@ -1,17 +1,19 @@
-package measure
+package ringbench
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/admin"
+	"github.com/kv3fs/kv3fs/internal/bench/measure"
 	"github.com/kv3fs/kv3fs/internal/layout/kv3fs"
 )
+
+// dialLimit bounds how long the daemon is asked for its API.
+const dialLimit = 15 * time.Second
 
 // page has what an open dashboard asks for, and how often. TestAsksAsDashboard compares it with the dashboard's own.
 func page() map[string]time.Duration {
@@ -21,21 +23,21 @@ func page() map[string]time.Duration {
 	}
 }
 
-// Watched runs fn while a daemon that StartMetered has started is watched: all metrics are read once a second, as by Prometheus, and its
+// watched runs fn while a daemon that StartMetered has started is watched: all metrics are read once a second, as by Prometheus, and its
 // API is asked for what an open dashboard asks for.
-func (d *Daemon) Watched(ctx context.Context, fn func() error) error {
+func watched(ctx context.Context, d *measure.Daemon, fn func() error) error {
 	hosts, err := filepath.Glob(filepath.Join(d.Data, kv3fs.StateDir, "hosts", "*"))
 	if err != nil {
 		return err
 	}
-	api, err := admin.Dial(ctx, hosts, startLimit)
+	api, err := admin.Dial(ctx, hosts, dialLimit)
 	if err != nil {
 		return fmt.Errorf("bench: ask the daemon as a dashboard does: %w", err)
 	}
 	defer api.Close()
 	ctx, stop := context.WithCancel(ctx)
 	failures := make(chan error, 1)
-	go func() { failures <- d.watch(ctx, api) }()
+	go func() { failures <- watch(ctx, d, api) }()
 	err = fn()
 	stop()
 	if failed := <-failures; err == nil && failed != nil {
@@ -45,12 +47,12 @@ func (d *Daemon) Watched(ctx context.Context, fn func() error) error {
 }
 
 // watch reads and asks until ctx ends, all at once and then again when it is time.
-func (d *Daemon) watch(ctx context.Context, api *admin.Client) error {
+func watch(ctx context.Context, d *measure.Daemon, api *admin.Client) error {
 	every := time.NewTicker(time.Second)
 	defer every.Stop()
 	measured := int64(0) // of the history: the dashboard asks for what is new
 	for second := 0; ; second++ {
-		err := d.scrape(ctx)
+		err := d.Scrape(ctx)
 		for path, period := range page() {
 			if err != nil || second%int(period/time.Second) != 0 {
 				continue
@@ -77,14 +79,4 @@ func (d *Daemon) watch(ctx context.Context, api *admin.Client) error {
 		case <-every.C:
 		}
 	}
-}
-
-// scrape reads the metrics.
-func (d *Daemon) scrape(ctx context.Context) error {
-	metrics, err := d.metrics(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(io.Discard, metrics)
-	return errors.Join(err, metrics.Close())
 }
