@@ -31,7 +31,8 @@ func (m *lookupMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *lookupMetrics) Collect(out chan<- prometheus.Metric) {
-	for _, c := range m.looked.Counts() {
+	all, _ := m.looked.Counts()
+	for _, c := range all {
 		engine := cmp.Or(c.Engine, "other")
 		out <- prometheus.MustNewConstMetric(m.hits, prometheus.CounterValue, float64(c.Hits), engine, c.Model)
 		out <- prometheus.MustNewConstMetric(m.misses, prometheus.CounterValue, float64(c.Misses), engine, c.Model)

@@ -23,7 +23,7 @@ type ringMetrics struct {
 
 func newRingMetrics(rings *ringserver.Server) *ringMetrics {
 	const (
-		byDirectory = " The directory is the first two of the file's path on the mount; \"other\" is for requests without a file, and for what has no place among the 32 directories counted apart. A user with many loses a place to a user with fewer, and what was not used for an hour makes room; its counts go to \"other\"."
+		byDirectory = " The directory is the first two of the file's path on the mount; \"other\" is for requests without a file, and for what has no place among the 32 directories counted apart. A user with many loses a place to a user with fewer, and what was not used for an hour makes room; what it has counted is shown no more."
 		byClient    = " The process is the name of the client's command when it first registered, \"\" where the daemon cannot see it; \"other\" with no uid is for what has no place among the 16 counted apart, which are given away as directories' are."
 	)
 	directory, client := []string{"directory", "direction"}, []string{"process", "uid", "direction"}
@@ -61,7 +61,8 @@ func (m *ringMetrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m *ringMetrics) Collect(out chan<- prometheus.Metric) {
-	for _, t := range m.rings.Traffic() {
+	directories, _ := m.rings.Traffic()
+	for _, t := range directories {
 		directory := cmp.Or(t.Directory, "other")
 		m.collect(out, directory, "read", t.Reads)
 		m.collect(out, directory, "write", t.Writes)

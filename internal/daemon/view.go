@@ -199,7 +199,14 @@ func (v *view) held() api.ClientTotals {
 // Hits implements api.Source.
 func (v *view) Hits() api.Hits {
 	all := api.Hits{Engines: []api.HitRate{}}
-	for _, c := range v.looked.Counts() {
+	counts, former := v.looked.Counts()
+	if last := len(counts) - 1; last >= 0 && counts[last].Engine == "" {
+		counts[last].Hits += former.Hits
+		counts[last].Misses += former.Misses
+	} else if former.Hits+former.Misses > 0 {
+		counts = append(counts, former)
+	}
+	for _, c := range counts {
 		one := api.HitRate{Engine: cmp.Or(c.Engine, "other"), Model: c.Model, Lookups: c.Hits + c.Misses, Hits: c.Hits, Misses: c.Misses, HitRatio: ratioOf(c.Hits, c.Hits+c.Misses)}
 		all.Lookups += one.Lookups
 		all.Hits += one.Hits

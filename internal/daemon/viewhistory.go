@@ -18,7 +18,8 @@ type moved struct {
 }
 
 func (v *view) moved() (all moved) {
-	for _, t := range v.rings.Traffic() {
+	directories, former := v.rings.Traffic()
+	for _, t := range append(directories, former) {
 		addMoved(&all.reads, t.Reads)
 		addMoved(&all.writes, t.Writes)
 	}
@@ -82,7 +83,8 @@ func (v *view) measure(ctx context.Context) measured {
 			m.keeps, m.keeper = true, by.state
 		}
 	}
-	for _, c := range v.looked.Counts() {
+	all, former := v.looked.Counts()
+	for _, c := range append(all, former) {
 		m.hits += c.Hits
 		m.looked += c.Hits + c.Misses
 	}

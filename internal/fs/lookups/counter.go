@@ -199,11 +199,11 @@ func (c *Counter) drop(a asked) {
 	}
 }
 
-// Counts returns what was counted, by engine and model in order of their names, others last if there are any. What was missed
-// in the last seconds may be missing from it.
-func (c *Counter) Counts() []Count {
+// Counts returns what was counted, by engine and model in order of their names, others last if there are any; and beside it
+// what counted by pairs that have lost their row, see rows.Table.All. What was missed in the last seconds may be missing from it.
+func (c *Counter) Counts() (all []Count, former Count) {
 	if c == nil {
-		return nil
+		return nil, Count{}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,8 +215,8 @@ func (c *Counter) Counts() []Count {
 			c.miss(m)
 		}
 	}
-	named, others := c.rows.All()
-	all := make([]Count, 0, len(named)+1)
+	named, others, lost := c.rows.All()
+	all = make([]Count, 0, len(named)+1)
 	for k, r := range named {
 		all = append(all, Count{k.engine, k.model, r.hits.Load(), r.misses.Load()})
 	}
@@ -226,5 +226,5 @@ func (c *Counter) Counts() []Count {
 	if other := (Count{Hits: others.hits.Load(), Misses: others.misses.Load()}); other != (Count{}) {
 		all = append(all, other)
 	}
-	return all
+	return all, Count{Hits: lost.hits.Load(), Misses: lost.misses.Load()}
 }

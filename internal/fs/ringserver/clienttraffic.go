@@ -151,9 +151,10 @@ func (r *ring) clientRow() *clientDirection {
 	return r.client.of(r.write)
 }
 
-// ClientTraffic returns what rings have moved, by client in order of their names, others last. It may be called at any time.
+// ClientTraffic returns what rings have moved, by client in order of their names, others last, without clients that have lost their row. It
+// may be called at any time.
 func (s *Server) ClientTraffic() []ClientTraffic {
-	named, others := s.clients.All()
+	named, others, _ := s.clients.All()
 	var all []ClientTraffic
 	for k, c := range named {
 		all = append(all, ClientTraffic{Process: k.name, UID: k.uid, Reads: c.reads.read(), Writes: c.writes.read()})

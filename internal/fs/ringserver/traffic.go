@@ -126,14 +126,13 @@ func (s *Server) trafficOf(q *request) *directoryTraffic {
 	return s.traffic.Other()
 }
 
-// Traffic returns what rings have moved, by directory in order of their names, others last. It
-// may be called at any time.
-func (s *Server) Traffic() []Traffic {
-	var all []Traffic
-	named, others := s.traffic.All()
+// Traffic returns what rings have moved, by directory in order of their names, others last; and beside it what counted by
+// directories that have lost their row, see rows.Table.All. It may be called at any time.
+func (s *Server) Traffic() (all []Traffic, former Traffic) {
+	named, others, lost := s.traffic.All()
 	for directory, d := range named {
 		all = append(all, Traffic{directory, d.reads.read(), d.writes.read()})
 	}
 	slices.SortFunc(all, func(a, b Traffic) int { return strings.Compare(a.Directory, b.Directory) })
-	return append(all, Traffic{"", others.reads.read(), others.writes.read()})
+	return append(all, Traffic{"", others.reads.read(), others.writes.read()}), Traffic{"", lost.reads.read(), lost.writes.read()}
 }

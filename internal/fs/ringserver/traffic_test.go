@@ -32,7 +32,7 @@ func TestTraffic(t *testing.T) {
 	if n := r.one(wire.Args{BufID: id, FileIno: ino + 1000, Len: 1000}); n != -int64(syscall.EBADF) {
 		t.Fatalf("a read of no file: %d", n)
 	}
-	all := s.Traffic()
+	all, _ := s.Traffic()
 	if len(all) != 2 || all[0].Directory != filepath.Dir(files.names[ino]) || all[1].Directory != "" {
 		t.Fatalf("%+v", all)
 	}
@@ -75,7 +75,7 @@ func TestTrafficByDirectory(t *testing.T) {
 			t.Fatalf("%d completions for 7 requests", len(got))
 		}
 	}
-	all := s.Traffic()
+	all, _ := s.Traffic()
 	want := map[string]int64{filepath.Dir(files.names[inos[0]]): 1, filepath.Dir(files.names[inos[1]]): 2, filepath.Dir(files.names[inos[2]]): 3, "": 1}
 	for _, d := range all {
 		if n := requests(d.Reads); n != rounds*want[d.Directory] {
@@ -100,7 +100,7 @@ func TestTrafficDirectoriesAreBounded(t *testing.T) {
 		})
 	}
 	group.Wait()
-	all := s.Traffic()
+	all, _ := s.Traffic()
 	if len(all) != mostDirectories+1 {
 		t.Fatalf("%d directories", len(all))
 	}
@@ -111,8 +111,16 @@ func TestTrafficDirectoriesAreBounded(t *testing.T) {
 	if n != directories*requestsEach {
 		t.Errorf("%d requests are counted of %d", n, directories*requestsEach)
 	}
+	before := all[mostDirectories]
 	if d := s.traffic.Of(2, "/another"); d == s.traffic.Other() {
 		t.Error("one user's directories leave no row to another user")
+	}
+	all, former := s.Traffic()
+	if after := all[mostDirectories]; after.Directory != "" || after.Reads.Bytes+after.Writes.Bytes != before.Reads.Bytes+before.Writes.Bytes {
+		t.Errorf("others have moved %+v, and before %+v", after, before)
+	}
+	if n := former.Reads.Bytes + former.Writes.Bytes; n == 0 || n > requestsEach {
+		t.Errorf("the directory that has lost its row has moved %d bytes", n)
 	}
 }
 
