@@ -50,10 +50,13 @@ func (a *Answers) of(path string) question {
 func (a *Answers) Fetch(ctx context.Context, ask Ask, paths ...string) error {
 	next := *a
 	paths = slices.Compact(slices.Sorted(slices.Values(paths)))
+	questions := make([]question, len(paths))
+	for i, path := range paths { // before any is asked: they say how much is known
+		questions[i] = next.of(path)
+	}
 	errs := make([]error, len(paths))
 	var asked sync.WaitGroup
-	for i, path := range paths {
-		q := next.of(path)
+	for i, q := range questions {
 		reflect.ValueOf(q.into).Elem().SetZero() // JSON would be read into slices that others still use
 		asked.Go(func() { errs[i] = ask(ctx, q.path, q.into) })
 	}
