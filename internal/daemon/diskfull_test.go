@@ -2,9 +2,12 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -55,4 +58,53 @@ func TestDiskFull(t *testing.T) {
 	silent("a while later", look(roomy, time.Second))
 	says("has room again", look(roomy, time.Hour))
 	silent("room", look(roomy, time.Hour))
+	little := space{bytes: 1 << 40, freeBytes: muchFree - 1, files: 1, freeFiles: 1}
+	for range fullQuiet / time.Second {
+		d.failed()
+		silent("engines may have removed what they wrote", look(little, time.Second))
+	}
+	d.failed()
+	says("its disk has little room", look(little, time.Second))
+	d.failed()
+	silent("said", look(little, time.Second))
+	says("has room again", look(little, fullQuiet))
+}
+
+// However often writes fail, the file system is asked ten times a second at most, and once a second while it is known to be full.
+func TestFullDiskIsNotAskedForEachWrite(t *testing.T) {
+	for name, c := range map[string]struct {
+		is   space
+		most int // in ten seconds
+	}{
+		"full":     {space{bytes: 1 << 40}, 15},
+		"not full": {space{bytes: 1 << 40, freeBytes: muchFree - 1}, 110},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newDiskFull(newDataSpace("/data"), slog.New(slog.DiscardHandler))
+				var asked int
+				var answered time.Time
+				d.ask = func(_ context.Context, age time.Duration) (space, error) {
+					if answered.IsZero() || time.Since(answered) > age || age == 0 {
+						asked++
+						time.Sleep(time.Millisecond)
+						answered = time.Now()
+					}
+					return c.is, nil
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { d.run(ctx) })
+				for range 100_000 {
+					d.failed()
+					time.Sleep(100 * time.Microsecond)
+				}
+				stop()
+				running.Wait()
+				if asked < 5 || asked > c.most {
+					t.Errorf("the file system was asked %d times, at most %d wanted", asked, c.most)
+				}
+			})
+		})
+	}
 }
