@@ -455,6 +455,99 @@ func TestJournal(t *testing.T) {
 	last.close()
 }
 
+// The first daemon is killed before it has taken a request, the second after it has taken it: that is in flight once, or not
+// at all if it was completed.
+func TestJournalOfTwoKills(t *testing.T) {
+	for _, completed := range []bool{false, true} {
+		path, layout, j := journalOf(t, []int{1, 2, 3}, []int{1, 2, 3})
+		q := &request{index: 4, userdata: 4}
+		var args [wire.ArgsBytes]byte
+		var all []unfinished
+		var err error
+		j.admit(q, 0, &args)
+		j.close()
+		if j, all, err = openJournal(path, layout, quota.New(1<<30), 0); err != nil || len(all) > 0 {
+			t.Fatalf("after the first: %v, %v", userdataOf(all), err)
+		}
+		j.admit(q, 0, &args)
+		j.take(1)
+		want := []uint64{4}
+		if completed {
+			j.complete(q)
+			j.publish()
+			want = nil
+		}
+		j.close()
+		j, all, err = openJournal(path, layout, quota.New(1<<30), 0)
+		if err != nil || !slices.Equal(userdataOf(all), want) {
+			t.Errorf("completed %v: %v are in flight, %v", completed, userdataOf(all), err)
+		}
+		if err == nil {
+			j.close()
+		}
+	}
+}
+
+// Whenever daemons are killed, the next one finds exactly what was taken and not posted.
+func TestJournalOfManyKills(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed.New(t), 0))
+	path, layout, j := journalOf(t, nil, nil)
+	var flying, waiting []*request // waiting: in the ring, admitted or not
+	var args [wire.ArgsBytes]byte
+	next, admitted, complete := uint64(0), 0, 0 // those admitted are the first of waiting, those complete the first of flying
+	for range 20000 {
+		switch rng.IntN(6) {
+		case 0:
+			waiting = append(waiting, &request{index: int32(next % adoptedEntries), userdata: next})
+			next++
+		case 1:
+			if admitted < len(waiting) && len(j.free) > 0 && complete == 0 {
+				j.admit(waiting[admitted], admitted, &args)
+				admitted++
+			}
+		case 2:
+			if admitted > 0 {
+				j.take(admitted)
+				flying = append(flying, waiting[:admitted]...)
+				waiting, admitted = waiting[admitted:], 0
+			}
+		case 3:
+			if complete < len(flying) && admitted == 0 {
+				i := complete + rng.IntN(len(flying)-complete)
+				flying[complete], flying[i] = flying[i], flying[complete]
+				j.complete(flying[complete])
+				complete++
+			}
+		case 4:
+			j.publish()
+			flying, complete = flying[complete:], 0
+		case 5:
+			if rng.IntN(4) > 0 {
+				continue
+			}
+			j.close()
+			var all []unfinished
+			var err error
+			if j, all, err = openJournal(path, layout, quota.New(1<<30), 0); err != nil {
+				t.Fatal(err)
+			}
+			var want []uint64
+			for _, q := range flying {
+				want = append(want, q.userdata)
+			}
+			slices.Sort(want)
+			if ids := userdataOf(all); !slices.Equal(ids, want) {
+				t.Fatalf("in flight: %v, want %v", ids, want)
+			}
+			flying, admitted, complete = flying[:0:0], 0, 0
+			for _, u := range all {
+				flying = append(flying, &request{slot: u.slot, index: u.index, userdata: u.userdata})
+			}
+		}
+	}
+	j.close()
+}
+
 func TestDamagedJournal(t *testing.T) {
 	for name, off := range map[string]int64{"format": journalOffFormat, "length": journalOffRingLen, "slots": journalOffSlots, "taken": journalOffTaken, "posted": journalOffPosted, "position": journalHead + slotOffPos, "index": journalHead + slotOffIndex} {
 		path, layout, j := journalOf(t, []int{1, 2, 3}, nil)

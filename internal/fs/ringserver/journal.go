@@ -172,11 +172,15 @@ func (j *journal) recover(layout wire.Layout) ([]unfinished, error) {
 	j.posting = j.posted
 	began, ended := m.LoadUint64(journalOffBegan), m.LoadUint64(journalOffEnded)
 	var all []unfinished
+	var untaken []int32
 	places := map[uint64]bool{}
 	for i := range int32(slots) {
 		at := slotAt(i)
 		pos, postpos := m.LoadUint64(at+slotOffPos), m.LoadUint64(at+slotOffPostpos)
 		if pos == 0 || pos > j.taken || postpos != 0 && postpos <= j.posted {
+			if pos > j.taken {
+				untaken = append(untaken, i)
+			}
 			j.free = append(j.free, i)
 			continue
 		}
@@ -197,6 +201,9 @@ func (j *journal) recover(layout wire.Layout) ([]unfinished, error) {
 	// Each request that was taken is in flight or was posted.
 	if j.taken-began-(j.posted-ended) != uint64(len(all)) && m.LoadUint64(journalOffBroken) == 0 {
 		return nil, fmt.Errorf("of %d requests taken, %d were posted, and %d are in flight: %w", j.taken-began, j.posted-ended, len(all), restart.ErrDamaged)
+	}
+	for _, i := range untaken { // the request is found in the ring again, and gets another slot: this one must not count with it
+		m.StoreUint64(slotAt(i)+slotOffPos, 0)
 	}
 	for _, q := range all { // they are posted anew
 		m.StoreUint64(slotAt(q.slot)+slotOffPostpos, 0)
