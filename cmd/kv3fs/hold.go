@@ -20,7 +20,7 @@ import (
 // holdCmd runs another command.
 type holdCmd struct {
 	Patience time.Duration `default:"1m" range:"1s..24h" help:"How long clients' calls may wait for a server that is ready. Then hold gives up: the mount is removed, calls fail, and hold ends with 1."`
-	Command  []string      `arg:"" passthrough:"" name:"command" help:"The server and its flags, e.g. serve --config /etc/kv3fs.yaml. Write -- before it."`
+	Command  []string      `arg:"" passthrough:"" name:"command" help:"The server and its flags, e.g. serve --config /etc/kv3fs/kv3fs.yaml. Write -- before it."`
 }
 
 // held are the commands that serve.
@@ -30,7 +30,7 @@ var held = []string{"serve", "keep", "pages"}
 func (*holdCmd) Help() string {
 	return `For example, as the command of a container:
 
-  kv3fs hold -- serve --config /etc/kv3fs.yaml
+  kv3fs hold -- serve --config /etc/kv3fs/kv3fs.yaml
 
 hold is for hosts and containers without systemd, whose store of descriptors does the same. It starts the server and keeps
 open what the server has it keep: the descriptor of the mount and the listeners of the page service and the admin address. When the server
@@ -48,7 +48,7 @@ was ready; 1 where hold gave up. However it ends, the mount is removed and nobod
 // Validate rejects a command that is no server.
 func (c *holdCmd) Validate() error {
 	if command := c.server(); len(command) == 0 || !slices.Contains(held, command[0]) {
-		return errors.New("what it runs must be serve, keep or pages serve, e.g. kv3fs hold -- serve --config /etc/kv3fs.yaml")
+		return errors.New("what it runs must be serve, keep or pages serve, e.g. kv3fs hold -- serve --config /etc/kv3fs/kv3fs.yaml")
 	}
 	return nil
 }

@@ -21,8 +21,10 @@ const (
 	visiblePrefix = "visible-"
 	// visibleCheck bounds a check with one host.
 	visibleCheck = time.Minute
-	// visibleAgain is when a host that found nobody to ask looks again.
-	visibleAgain = 3 * time.Second
+	// visibleAgain is when a host that found nobody to ask looks again, for the first time; each time after that it waits for twice as long, up
+	// to visibleSeldom: there may never be anybody.
+	visibleAgain  = 3 * time.Second
+	visibleSeldom = time.Minute
 )
 
 // visible is whether other hosts read what this one's rings have just written. What is known of the store decides at first, and then what another
@@ -85,7 +87,7 @@ func (r *replica) checkVisibility(ctx context.Context, c *cluster.Cluster) {
 	if v == nil || v.is.Load() != nil {
 		return
 	}
-	for ctx.Err() == nil {
+	moreSeldom(ctx, func() bool {
 		hosts, err := c.Hosts(ctx)
 		if err != nil {
 			r.notYetVisible("etcd", err)
@@ -95,10 +97,17 @@ func (r *replica) checkVisibility(ctx context.Context, c *cluster.Cluster) {
 				continue
 			}
 			if r.checkWith(ctx, forward.Target{Host: h.ID, Address: h.Address}) {
-				return
+				return true
 			}
 		}
-		pause(ctx, visibleAgain)
+		return false
+	})
+}
+
+// moreSeldom tries until that succeeds or ctx ends.
+func moreSeldom(ctx context.Context, try func() bool) {
+	for wait := visibleAgain; ctx.Err() == nil && !try(); wait = min(2*wait, visibleSeldom) {
+		pause(ctx, wait)
 	}
 }
 

@@ -1,12 +1,15 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/fs/blockio"
@@ -65,6 +68,31 @@ func TestWritesAreVisible(t *testing.T) {
 			a.end(t)
 		})
 	}
+}
+
+// TestMoreSeldom: a host that nobody can answer asks soon at first, and for ever once a minute.
+func TestMoreSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		begun := time.Now()
+		var tries []time.Duration
+		moreSeldom(ctx, func() bool {
+			tries = append(tries, time.Since(begun)/time.Second)
+			return false
+		})
+		if want := []time.Duration{0, 3, 9, 21, 45, 93, 153}; !slices.Equal(tries[:min(len(tries), len(want))], want) || len(tries) > 65 || len(tries) < 60 {
+			t.Errorf("%d tries, in seconds %v", len(tries), tries)
+		}
+		tries = nil
+		moreSeldom(t.Context(), func() bool {
+			tries = append(tries, 0)
+			return len(tries) == 3
+		})
+		if len(tries) != 3 {
+			t.Errorf("%d tries, and the third was the last", len(tries))
+		}
+	})
 }
 
 // TestVisibleAlone: a daemon of a directory of its own asks nobody and answers nobody.

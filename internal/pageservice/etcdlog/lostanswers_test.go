@@ -150,7 +150,6 @@ func (n *network) arrive(s *site) (succeeded int) {
 // An attempt lies in the socket of a member that is stopped, the next one is refused. If the write is said not to have been done,
 // the first must not do it.
 func testLateAttempt(s *site) {
-	s.ttl = longLease
 	a, n := s.through("a")
 	b := s.follow("b")
 	a.mustWrite("1")
@@ -168,7 +167,6 @@ func testLateAttempt(s *site) {
 
 // Where even the gate's closing and opening has to be sent again, an outcome is told only when there is one.
 func testLateGate(s *site) {
-	s.ttl = longLease
 	a, n := s.through("a")
 	b := s.follow("b")
 	a.mustWrite("1")
@@ -197,7 +195,6 @@ func testLateGate(s *site) {
 
 // Where nothing can make an outcome clear, writes wait until something does, and the log says so.
 func testNeverClear(s *site) {
-	s.ttl = longLease
 	said := &said{}
 	s.o.Logger = slog.New(slog.NewTextHandler(said, nil))
 	a, n := s.through("a")

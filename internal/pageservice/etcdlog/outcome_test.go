@@ -34,9 +34,7 @@ func TestOutcomes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSite(t, members)
-			s.ttl = shortLease
-			test(s)
+			test(newSite(t, members))
 		})
 	}
 }
@@ -98,6 +96,7 @@ func testAnswerIsLost(s *site) {
 }
 
 func testDiesBeforeRequest(s *site) {
+	s.ttl = shortLease
 	a, p := s.throughProxy("a")
 	b := s.follow("b")
 	a.mustWrite("0")
@@ -111,6 +110,7 @@ func testDiesBeforeRequest(s *site) {
 }
 
 func testDiesBeforeAnswer(s *site) {
+	s.ttl = shortLease
 	a, p := s.throughProxy("a")
 	b := s.follow("b")
 	p.lose(&p.answers, 0)
@@ -126,6 +126,7 @@ func testDiesBeforeAnswer(s *site) {
 
 // A group of several batches, whose leader dies after any number of bytes, is there as a whole or not at all.
 func testDiesAnywhere(s *site) {
+	s.ttl = shortLease
 	rng := rand.New(rand.NewPCG(seed.New(s), 0))
 	rounds := 6
 	if os.Getenv("KV3FS_SOAK") != "" {
@@ -189,6 +190,7 @@ func testDiesAnywhere(s *site) {
 
 // The request of a leader that has been replaced arrives late.
 func testLateRequest(s *site) {
+	s.ttl = shortLease
 	a := s.lead("a")
 	b := s.follow("b")
 	led := a.leaderOf()
@@ -205,6 +207,7 @@ func testLateRequest(s *site) {
 }
 
 func testCutOff(s *site) {
+	s.ttl = shortLease
 	a, p := s.throughProxy("a")
 	b := s.follow("b")
 	a.mustWrite("1")

@@ -220,7 +220,7 @@ func TestBlocksBesideOnesThatCannotBeLookedAt(t *testing.T) {
 	e := &hangsAt{Engine: posix.New(posix.Options{}), until: make(chan struct{})}
 	e.at.Store(-1)
 	o := newHost(t, pageservice.Options{}).options(t.TempDir(), 40)
-	o.Engine, o.Timeout = e, 12*time.Second
+	o.Engine, o.Timeout = e, 30*time.Second // half of it passes in vain, and the other one is for the healthy blocks
 	s := mustOpen(t, o)
 	t.Cleanup(func() { close(e.until) })
 	stored(t, s, keysOf(0, 2)...)
