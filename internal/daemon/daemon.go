@@ -248,6 +248,12 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	defer ending.Wait()
 	c.Rings.NoneInherited = func(uint32) { ending.Go(func() { granted.keepOnly(rings.Inherited) }) }
 	rings, err = ringserver.New(files{tree, granted}, set.Readonly, mover, c.Rings)
+	if err != nil && left != nil && noRoom(err) {
+		c.Log.Warn("clients' rings end with this daemon, and those of the last one have ended", "err", err, "cure", "make room in the directory of --restart-state, and restart")
+		c.Rings.Restart = nil
+		st.removeLeftovers("")
+		rings, err = ringserver.New(files{tree, granted}, set.Readonly, mover, c.Rings)
+	}
 	if err != nil {
 		return err
 	}
@@ -489,7 +495,7 @@ type files struct {
 
 func (f files) Acquire(ino uint64, c cred.Caller, write bool) (ringserver.File, error) {
 	file, err := f.tree.Acquire(ino, c, write)
-	if mayBeInherited(err) && f.granted.regrant(f.tree, ino) {
+	if mayBeInherited(err) && f.granted.regrant(ino, f.tree.Regrant) {
 		file, err = f.tree.Acquire(ino, c, write)
 	}
 	if err != nil {

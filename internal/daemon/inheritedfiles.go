@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -35,8 +36,9 @@ type grants struct {
 type inheritedGrant struct {
 	id      uint64
 	grant   tree.Grant
-	tried   bool
-	release func() // nil: it does not hold
+	tried   chan struct{} // closed once it was tried; nil: nobody has begun
+	release func()        // nil: it does not hold
+	ended   bool          // it is not to hold any more
 }
 
 const (
@@ -60,7 +62,8 @@ func newGrants(dir *restart.Dir, sameMount bool, log *slog.Logger) (*grants, err
 	var err error
 	g.kept, err = dir.OpenLog(grantsFile, grantsVersion, g.replay)
 	if g.kept == nil {
-		return nil, err
+		g.said(errors.Join(err, dir.Remove(grantsFile)))
+		return nil, nil
 	}
 	if err != nil {
 		log.Warn("which files clients had open was given up: requests of rings for them fail with EBADF until they are opened again", "err", err)
@@ -75,7 +78,8 @@ func newGrants(dir *restart.Dir, sameMount bool, log *slog.Logger) (*grants, err
 		}
 		g.inherited[grant.Ino] = append(g.inherited[grant.Ino], &inheritedGrant{id: id, grant: grant})
 	}
-	return g, g.compact()
+	g.said(g.compact()) // in vain it is the log of before, which says the same
+	return g, nil
 }
 
 // replay applies a record.
@@ -176,26 +180,50 @@ func (g *grants) compact() error {
 }
 
 // regrant makes the grants of a file hold that the last daemon has left, and reports whether any does: then the file may be lent now.
-func (g *grants) regrant(t *tree.Tree, ino uint64) (again bool) {
+// hold is tree.Regrant. It may hang with the data directory, so nobody who opens or closes another file waits for it.
+func (g *grants) regrant(ino uint64, hold func(tree.Grant) (release func(), err error)) (again bool) {
 	if g == nil {
 		return false
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, i := range g.inherited[ino] {
-		if i.tried {
-			again = again || i.release != nil
-			continue
+	all := slices.Clone(g.inherited[ino])
+	g.mu.Unlock()
+	for _, i := range all {
+		if g.holds(i, hold) {
+			again = true
 		}
-		i.tried = true
-		release, err := t.Regrant(i.grant)
-		if err != nil {
-			g.log.Info("a file that a client had open before the restart is not there any more", "path", string(i.grant.Path), "uid", i.grant.UID, "err", err)
-			continue
-		}
-		i.release, again = release, true
 	}
 	return again
+}
+
+// holds has a grant hold, once, and reports whether it does. It returns when whoever tries it has an answer.
+func (g *grants) holds(i *inheritedGrant, hold func(tree.Grant) (release func(), err error)) bool {
+	g.mu.Lock()
+	if tried := i.tried; tried != nil {
+		g.mu.Unlock()
+		<-tried
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		return i.release != nil
+	}
+	i.tried = make(chan struct{})
+	g.mu.Unlock()
+	defer close(i.tried)
+	release, err := hold(i.grant)
+	if err != nil {
+		g.log.Info("a file that a client had open before the restart is not there any more", "path", string(i.grant.Path), "uid", i.grant.UID, "err", err)
+		return false
+	}
+	g.mu.Lock()
+	ended := i.ended
+	if !ended {
+		i.release = release
+	}
+	g.mu.Unlock()
+	if ended {
+		release()
+	}
+	return !ended
 }
 
 // forgetInherited ends the grants of the last daemon, whose mount goes on: what is open there is known otherwise.
@@ -207,6 +235,7 @@ func (g *grants) forgetInherited() {
 	defer g.mu.Unlock()
 	for _, all := range g.inherited {
 		for _, i := range all {
+			i.ended = true
 			g.endLocked(i.id)
 		}
 	}
@@ -236,6 +265,7 @@ func (g *grants) keepOnly(inherits func(uid uint32) bool) {
 				kept = append(kept, i)
 				continue
 			}
+			i.ended = true
 			g.endLocked(i.id)
 			if i.release != nil {
 				releases = append(releases, i.release)
@@ -260,6 +290,7 @@ func (g *grants) close() error {
 	defer g.mu.Unlock()
 	for _, all := range g.inherited {
 		for _, i := range all {
+			i.ended = true
 			if i.release != nil {
 				i.release()
 			}

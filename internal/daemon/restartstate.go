@@ -13,6 +13,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/restart"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
+	"github.com/kv3fs/kv3fs/internal/logpace"
 )
 
 // RestartAuto and RestartOff are values of Config.RestartState; others are directories. Empty is RestartOff.
@@ -58,7 +59,7 @@ func restartState(choice, data string, me hostID, log *slog.Logger) (*restart.Di
 		return nil, err
 	}
 	dir, err := restart.Open(path, of)
-	if err != nil && choice == RestartAuto {
+	if err != nil && (choice == RestartAuto || noRoom(err)) {
 		log.Warn("clients' rings end with this daemon", "err", err)
 		return nil, nil
 	}
@@ -77,9 +78,27 @@ func restartIdentity(data string, me hostID) (of restart.Identity, name string, 
 	if err := unix.Stat(data, &st); err != nil {
 		return of, "", fmt.Errorf("data directory %s: %w", data, err)
 	}
-	of = restart.Identity{Boot: me.Boot, Data: fmt.Sprintf("inode %d of device %d:%d, host %s", st.Ino, unix.Major(st.Dev), unix.Minor(st.Dev), me.Identity), Format: restartFormat}
+	place := fmt.Sprintf("inode %d of device %d:%d, host %s", st.Ino, unix.Major(st.Dev), unix.Minor(st.Dev), me.Identity)
+	// The root of a new file system has the same inode and device as that of the one before.
+	var fs unix.Statfs_t
+	if err := unix.Statfs(data, &fs); err != nil {
+		return of, "", fmt.Errorf("data directory %s: %w", data, err)
+	}
+	var born unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, data, 0, unix.STATX_BTIME, &born); err != nil || born.Mask&unix.STATX_BTIME == 0 {
+		born.Btime = unix.StatxTimestamp{} // not known there
+	}
+	of = restart.Identity{
+		Boot: me.Boot, Format: restartFormat,
+		Data: fmt.Sprintf("%s, made at %d.%09d in file system %08x%08x", place, born.Btime.Sec, born.Btime.Nsec, uint32(fs.Fsid.Val[0]), uint32(fs.Fsid.Val[1])),
+	}
 	const digits = 16
-	return of, fmt.Sprintf("%x", sha256.Sum256([]byte(of.Data)))[:digits], nil
+	return of, fmt.Sprintf("%x", sha256.Sum256([]byte(place)))[:digits], nil
+}
+
+// noRoom reports whether state could not be written because its tmpfs is full, which users can bring about.
+func noRoom(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.ENOMEM)
 }
 
 // endRestartState leaves the state to a successor, or removes it.
@@ -98,11 +117,13 @@ const (
 	settingsVersion = 1
 )
 
-// keepSettings has what clients have set outlive the daemon, and goes on with what they had set before.
+// keepSettings has what clients have set outlive the daemon, and goes on with what they had set before. What cannot be kept takes
+// effect all the same.
 func keepSettings(dir *restart.Dir, set *settings.Settings, log *slog.Logger) error {
 	if dir == nil {
 		return nil
 	}
+	var pace logpace.Pace
 	version, text, err := dir.Read(settingsFile)
 	switch {
 	case err == nil && version != settingsVersion:
@@ -115,5 +136,15 @@ func keepSettings(dir *restart.Dir, set *settings.Settings, log *slog.Logger) er
 	if err != nil {
 		log.Warn("settings that clients had made were given up", "err", err)
 	}
-	return set.Keep(func(text []byte) error { return dir.Write(settingsFile, settingsVersion, text) })
+	return set.Keep(func(text []byte) error {
+		err := dir.Write(settingsFile, settingsVersion, text)
+		if err == nil {
+			return nil
+		}
+		err = errors.Join(err, dir.Remove(settingsFile)) // it says what holds no more
+		if more, now := pace.Log(settingsFile); now {
+			log.Warn("what clients have set ends with this daemon", "err", err, "cure", "make room in the directory of --restart-state", "more", more)
+		}
+		return nil
+	})
 }

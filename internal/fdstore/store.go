@@ -50,6 +50,7 @@ const (
 	envPID     = "LISTEN_PID"
 	envAt      = "KV3FS_LISTEN_AT"
 	envManager = "NOTIFY_SOCKET"
+	envRoom    = "FDSTORE" // how many descriptors the manager keeps
 )
 
 const firstFD = 3
@@ -57,7 +58,7 @@ const firstFD = 3
 // Inherit takes over what the environment says that this process has inherited, and clears it, so that children do not take it for
 // theirs. Call it once, before anything is opened.
 func Inherit() (*Store, error) {
-	s := &Store{manager: os.Getenv(envManager), kept: map[string]kept{}}
+	s := &Store{manager: keeper(), kept: map[string]kept{}}
 	count, names, pid, at := os.Getenv(envFDs), os.Getenv(envNames), os.Getenv(envPID), os.Getenv(envAt)
 	for _, name := range []string{envFDs, envNames, envPID, envAt} {
 		if err := os.Unsetenv(name); err != nil {
@@ -224,7 +225,7 @@ func (s *Store) RemoveAll() error {
 	return errors.Join(errs...)
 }
 
-// Managed reports whether there is a manager that may keep descriptors. systemd keeps none unless the unit has FileDescriptorStoreMax=.
+// Managed reports whether there is a manager that keeps descriptors.
 func (s *Store) Managed() bool { return s != nil && s.manager != "" }
 
 // managerTime bounds how long a manager may take.

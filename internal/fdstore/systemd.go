@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 )
 
 // systemdTime bounds how long systemd may take to say what it does.
 const systemdTime = 5 * time.Second
+
+// systemdSockets begins the paths of systemd's sockets.
+const systemdSockets = "/run/systemd/"
 
 // Job is what systemd does with the service that this process is.
 type Job string
@@ -25,7 +29,7 @@ const (
 
 // JobOf asks systemd why it sends SIGTERM: the signal is the same for a stop and a restart.
 func JobOf(ctx context.Context) (Job, error) {
-	if !strings.HasPrefix(os.Getenv(envManager), "/run/systemd/") {
+	if !strings.HasPrefix(os.Getenv(envManager), systemdSockets) {
 		return NoJob, nil
 	}
 	text, err := os.ReadFile("/proc/self/cgroup")
@@ -52,6 +56,37 @@ func JobOf(ctx context.Context) (Job, error) {
 		return NoJob, fmt.Errorf("ask systemd for the job of %s: %w", unit, err)
 	}
 	return jobIn(string(out), unit), nil
+}
+
+// keeper returns the socket of a manager that keeps descriptors; "": there is none. Other managers have a socket, too, but take only notes
+// of what starts and stops: podman, and systemd for a unit without FileDescriptorStoreMax=.
+func keeper() string {
+	manager := os.Getenv(envManager)
+	if room := os.Getenv(envRoom); room != "" {
+		if n, err := strconv.Atoi(room); err != nil || n <= 0 {
+			return ""
+		}
+		return manager
+	}
+	if !strings.HasPrefix(manager, systemdSockets) || !hasStore() {
+		return ""
+	}
+	return manager
+}
+
+// hasStore asks a systemd that does not say it by itself, before version 254, whether it keeps descriptors of the service that this process is.
+func hasStore() bool {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	unit := unitIn(string(text))
+	if err != nil || unit == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), systemdTime)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=FileDescriptorStoreMax", unit).Output()
+	_, most, _ := strings.Cut(strings.TrimSpace(string(out)), "=")
+	n, bad := strconv.Atoi(most)
+	return err == nil && bad == nil && n > 0
 }
 
 // unitIn returns the service that a /proc/PID/cgroup names.

@@ -32,3 +32,27 @@ func TestJobOfAnother(t *testing.T) {
 		t.Errorf("%q, %v", job, err)
 	}
 }
+
+// A manager that keeps nothing is none: neither a mount nor listeners may be left to it.
+func TestManagersThatKeepNothing(t *testing.T) {
+	for _, c := range []struct {
+		manager, room string
+		keeps         bool
+	}{
+		{"", "", false},
+		{"/run/kv3fs-test/notify.sock", "", false}, // podman's
+		{"/run/systemd/notify", "0", false},
+		{"/run/systemd/notify", "64", true},
+		{"@kv3fs-hold-x", "64", true},
+	} {
+		t.Setenv(envManager, c.manager)
+		t.Setenv(envRoom, c.room)
+		s, err := Inherit()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Managed() != c.keeps {
+			t.Errorf("%q with room for %q: it is said to keep descriptors: %v", c.manager, c.room, s.Managed())
+		}
+	}
+}

@@ -173,6 +173,7 @@ func (d *Dir) Make(name string) error {
 func (d *Dir) Write(name string, version uint32, payload []byte) error {
 	path := d.Path(name)
 	if err := os.WriteFile(path+newSuffix, appendFrame(nil, version, payload), 0o600); err != nil {
+		_ = os.Remove(path + newSuffix) // it takes what room there was
 		return fmt.Errorf("state of restarts: %w", err)
 	}
 	if err := os.Rename(path+newSuffix, path); err != nil {
