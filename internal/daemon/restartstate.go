@@ -25,8 +25,9 @@ const (
 // restartFormat is the format of the state of restarts as a whole. A daemon throws away what has another one.
 const restartFormat = 1
 
-// ErrNoSuccessor is the cause with which the context of Run ends if no other daemon is to follow.
-var ErrNoSuccessor = errors.New("no other daemon is expected")
+// ErrNoSuccessor is the cause with which the context of Run ends if no other daemon is to follow. It is a context.Canceled, because net/http
+// returns the cause in place of that.
+var ErrNoSuccessor = fmt.Errorf("no other daemon is expected: %w", context.Canceled)
 
 // mayBeFollowed reports whether a daemon that stops should leave rings and their semaphores although nobody has said that another one
 // goes on: a stop may be half of a restart. Where somebody keeps its descriptors, that one knows.
