@@ -334,7 +334,8 @@ void usrbio_ring_pass_on(struct usrbio_ring *ring) {
 
 #define NS_PER_MS UINT64_C(1000000)
 #define MOST_GAP_S 3600
-#define ANSWER_NS (2000 * NS_PER_MS) /* a daemon that serves the ring copies ping within some 50 ms */
+#define LEAST_ANSWER_NS (2000 * NS_PER_MS)
+#define ANSWER_NS (30000 * NS_PER_MS) /* a daemon that serves the ring copies ping within some 50 ms, if the host is not busy */
 #define ANSWER_LOOK_NS 5000000
 
 static bool answered(const struct usrbio_ring *ring) { return atomic_load(ring->pong) == atomic_load(ring->ping); }
@@ -368,8 +369,11 @@ bool usrbio_ring_is_served(struct usrbio_ring *ring) {
   if (atomic_load(&ring->pinged_ns) == 0 || answered(ring)) {
     ask(ring);
   }
-  for (uint64_t end = usrbio_now_ns() + ANSWER_NS; !answered(ring);) {
-    if (usrbio_now_ns() >= end) {
+  uint64_t begin_ns = usrbio_now_ns(), asked_ns = atomic_load(&ring->pinged_ns);
+  while (!answered(ring)) {
+    /* The gap becomes 0 when the daemon ends for good. A successor may have begun just now. */
+    uint64_t gap = gap_ns(ring), now_ns = usrbio_now_ns();
+    if (gap == 0 || (now_ns - asked_ns >= (gap < ANSWER_NS ? gap : ANSWER_NS) && now_ns - begin_ns >= LEAST_ANSWER_NS)) {
       return false;
     }
     nanosleep(&(struct timespec){.tv_nsec = ANSWER_LOOK_NS}, NULL);

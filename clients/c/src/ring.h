@@ -126,7 +126,7 @@ bool usrbio_ring_closed(const struct usrbio_ring *ring);
  */
 bool usrbio_ring_may_be_served(struct usrbio_ring *ring);
 
-/* The same, but within 2 seconds, and for certain. */
+/* The same, for certain: it waits for the daemon's answer, at most 30 seconds, or as long as the ring says if that is less. */
 bool usrbio_ring_is_served(struct usrbio_ring *ring);
 
 /* Enters the ring of ior. Returns null if there is none; else the caller leaves it. */

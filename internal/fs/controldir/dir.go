@@ -218,6 +218,9 @@ func (d *Dir) ReleaseDir(dir, handle uint64) {
 	}
 }
 
+// DirsStayOpen goes on with handles of a predecessor, and no other ones of it. Call it before OpenDir.
+func (d *Dir) DirsStayOpen(handles []uint64) { d.registry.DirsStayOpen(handles) }
+
 // find returns the registration that c means by name: by its exact name or, if there is
 // none, by the decimal spelling of its flags. Lookup has to find the latter as well, or
 // the kernel would never send the unlink.

@@ -29,6 +29,8 @@ type Registry interface {
 	// user has too many.
 	DirOpened(c cred.Caller) (handle uint64, err error)
 	DirReleased(handle uint64)
+	// DirsStayOpen says which handles of a predecessor are open. Its other ones are released.
+	DirsStayOpen(handles []uint64)
 }
 
 // SubmitTargetBytes is the length of every submit link's target. It is the same for all

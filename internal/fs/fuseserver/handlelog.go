@@ -45,6 +45,7 @@ type handleRecord struct {
 type virtualRecord struct {
 	Ino    uint64      `json:"ino"`
 	Caller cred.Caller `json:"caller"`
+	Handle uint64      `json:"handle,omitempty"` // from ControlDir.OpenDir
 }
 
 // passes reports whether the kernel reads and writes the file itself, and seen whether it sends

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type fakeControlDir struct {
 	links map[string]string
 	point string
 	opens atomic.Int64 // OpenDir minus ReleaseDir
+	kept  string       // a directory of files that are called like the handles that are open; "": none
 }
 
 func dirAttr(ino uint64, mode uint32) controldir.Attr {
@@ -123,9 +125,31 @@ func (t *fakeControlDir) List(_ cred.Caller, dir uint64) ([]controldir.Entry, sy
 }
 
 func (t *fakeControlDir) OpenDir(cred.Caller, uint64) (uint64, syscall.Errno) {
-	return uint64(t.opens.Add(1)), 0
+	n := uint64(t.opens.Add(1))
+	if t.kept != "" {
+		n = uint64(time.Now().UnixNano())
+		if err := os.WriteFile(filepath.Join(t.kept, fmt.Sprint(n)), nil, 0o600); err != nil {
+			return 0, syscall.EIO
+		}
+	}
+	return n, 0
 }
-func (t *fakeControlDir) ReleaseDir(_, _ uint64) { t.opens.Add(-1) }
+
+func (t *fakeControlDir) ReleaseDir(_, handle uint64) {
+	t.opens.Add(-1)
+	if t.kept != "" {
+		_ = os.Remove(filepath.Join(t.kept, fmt.Sprint(handle)))
+	}
+}
+
+func (t *fakeControlDir) DirsStayOpen(handles []uint64) {
+	all, _ := os.ReadDir(t.kept)
+	for _, e := range all {
+		if !slices.ContainsFunc(handles, func(h uint64) bool { return fmt.Sprint(h) == e.Name() }) {
+			_ = os.Remove(filepath.Join(t.kept, e.Name()))
+		}
+	}
+}
 
 type fakeSettings struct{ readonly atomic.Bool }
 

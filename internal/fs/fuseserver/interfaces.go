@@ -28,6 +28,9 @@ type ControlDir interface {
 	// directory, at the latest when the mount ends.
 	OpenDir(c cred.Caller, dir uint64) (handle uint64, err syscall.Errno)
 	ReleaseDir(dir, handle uint64)
+	// DirsStayOpen is called before all else if the mount is a predecessor's. These are the handles that are open;
+	// ReleaseDir will be called with them. Others of the predecessor are not open any more.
+	DirsStayOpen(handles []uint64)
 }
 
 // Settings are those that can differ between users. All methods may be called

@@ -34,7 +34,7 @@ func (fs *fileSystem) openDir(in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 			return fuse.Status(errno)
 		}
 		out.Fh = fs.handles.add(in.Unique, openHandle{uid: in.Uid, virtual: &virtualDir{ino: in.NodeId, handle: handle, caller: c},
-			record: fs.keeps(handleRecord{Virtual: &virtualRecord{in.NodeId, c}})})
+			record: fs.keeps(handleRecord{Virtual: &virtualRecord{Ino: in.NodeId, Caller: c, Handle: handle}})})
 		return fuse.OK
 	}
 	d, err := fs.tree.OpenDir(in.NodeId)

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -45,6 +46,7 @@ type daemonOptions struct {
 	Twice              bool   // see Options.twice
 	Hold               string // an operation, which it holds once; "": none
 	After              bool   // when it has done it; otherwise before that
+	Handles            string // see fakeControlDir.kept
 }
 
 func newKeptMount(t *testing.T, o daemonOptions) *keptMount {
@@ -264,7 +266,7 @@ func childOutliving(args []string) error {
 	if o.Hold != "" && options.Adopt == nil {
 		options.wrap = holding(o.Hold, o.After)
 	}
-	m, err := New(t, &fakeControlDir{links: map[string]string{}, point: o.Point}, &fakeSettings{}, o.Point, options)
+	m, err := New(t, &fakeControlDir{links: map[string]string{}, point: o.Point, kept: o.Handles}, &fakeSettings{}, o.Point, options)
 	if err != nil {
 		return err
 	}
@@ -346,6 +348,47 @@ func TestMountOutlivesDaemon(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// A directory of 3fs-virt that a client has open is opened once, however many daemons it outlives, and released when it is closed.
+func TestControlDirectoriesStayOpen(t *testing.T) {
+	handles := t.TempDir()
+	k := newKeptMount(t, daemonOptions{Handles: handles})
+	open := func() (names []string) {
+		entries, err := os.ReadDir(handles)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	c := k.client("op", k.point)
+	c.want("opendir 3fs-virt/iovs", "ok")
+	before := open()
+	if len(before) != 1 {
+		t.Fatalf("open: %q", before)
+	}
+	if err := os.WriteFile(filepath.Join(handles, "1"), nil, 0o600); err != nil { // the daemon is killed before it has noted what it opened
+		t.Fatal(err)
+	}
+	for range 2 {
+		k.restart()
+		c.want("entries 3fs-virt/iovs 0", "ok")
+		if after := open(); !slices.Equal(after, before) {
+			t.Errorf("open: %q, before: %q", after, before)
+		}
+	}
+	c.want("close 3fs-virt/iovs", "ok")
+	for end := time.Now().Add(time.Minute); len(open()) > 0; time.Sleep(time.Millisecond) { // the kernel releases it later
+		if time.Now().After(end) {
+			t.Fatalf("still open: %q", open())
+		}
+	}
+	if err := c.end(); err != nil {
+		t.Error(err)
 	}
 }
 

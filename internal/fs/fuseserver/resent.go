@@ -157,6 +157,7 @@ func (fs *fileSystem) recall(r *Recalled) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.recalled = map[uint64]uint64{}
+	var handles []uint64
 	for fh, h := range r.open {
 		if h.record.Exchange != 0 {
 			t.exchanges = append(t.exchanges, h.record)
@@ -169,9 +170,8 @@ func (fs *fileSystem) recall(r *Recalled) {
 			fs.passthrough.recall(h.record)
 		case h.record.Virtual != nil:
 			v := h.record.Virtual
-			if handle, errno := fs.control.OpenDir(v.Caller, v.Ino); errno == 0 {
-				o.virtual = &virtualDir{ino: v.Ino, handle: handle, caller: v.Caller}
-			}
+			o.virtual = &virtualDir{ino: v.Ino, handle: v.Handle, caller: v.Caller}
+			handles = append(handles, v.Handle)
 		}
 		o.gone = o.file == nil && o.dir == nil && o.virtual == nil
 		o.free = !fs.files.Take(o.uid, 1)
@@ -181,4 +181,5 @@ func (fs *fileSystem) recall(r *Recalled) {
 		}
 		delete(r.open, fh)
 	}
+	fs.control.DirsStayOpen(handles)
 }

@@ -31,6 +31,8 @@ type lineage struct {
 	s    *Server
 	log  lines
 
+	sameMount bool // the mount of the first daemon goes on
+
 	files *dirFiles
 	end   func(leave bool)
 }
@@ -65,7 +67,7 @@ func (l *lineage) begin(run bool) *Server {
 		l.t.Fatal(err)
 	}
 	l.log.reset()
-	l.s, err = New(l.files, nobodyReadonly, blockio.Mover{}, Options{Restart: l.dir, Logger: slog.New(slog.NewTextHandler(&l.log, nil))})
+	l.s, err = New(l.files, nobodyReadonly, blockio.Mover{}, Options{Restart: l.dir, SameMount: l.sameMount, Logger: slog.New(slog.NewTextHandler(&l.log, nil))})
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -244,6 +246,60 @@ func TestOwnersNumberIsUsedAgain(t *testing.T) {
 		t.Errorf("%d registrations\n%s", n, l.log.String())
 	}
 	for _, dir := range []string{registrationsDir, journalsDir} {
+		if names, err := l.dir.Names(dir); len(names) != 0 || err != nil {
+			t.Errorf("%s: %q, %v", dir, names, err)
+		}
+	}
+}
+
+// On a mount that goes on, the registrations of a process that has ended stay while a handle is open, and no longer.
+func TestHandlesAreTakenOver(t *testing.T) {
+	l := newLineage(t)
+	l.sameMount = true
+	l.begin(true)
+	child := exec.Command("/bin/cat")
+	in, err := child.StdinPipe()
+	if err == nil {
+		err = child.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := "hf3fs-iov-" + wire.NewUUID().String()
+	m, err := shm.Create(object, 4096, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Unmap()
+	t.Cleanup(func() { os.Remove(filepath.Join(shm.Dir, object)) })
+	c := cred.Caller{UID: me.UID, GID: me.GID, PID: uint32(child.Process.Pid)}
+	if _, err := l.s.Register(c, wire.NewUUID().String(), filepath.Join(shm.Dir, object)); err != nil {
+		t.Fatal(err)
+	}
+	open, err := l.s.DirOpened(c)
+	if err == nil {
+		_, err = l.s.DirOpened(c) // and the daemon is killed before the mount has noted it
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := l.next(func() {
+		in.Close()
+		if err := child.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	s.DirsStayOpen([]uint64{open})
+	s = l.next(nil)
+	s.DirsStayOpen([]uint64{open})
+	if n := len(s.List(me.UID)); n != 1 {
+		t.Fatalf("%d registrations while a handle is open\n%s", n, l.log.String())
+	}
+	s.DirReleased(open)
+	if n := len(s.List(me.UID)); n != 0 {
+		t.Errorf("%d registrations stay\n%s", n, l.log.String())
+	}
+	for _, dir := range []string{registrationsDir, handlesDir} {
 		if names, err := l.dir.Names(dir); len(names) != 0 || err != nil {
 			t.Errorf("%s: %q, %v", dir, names, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -129,10 +130,13 @@ func (o *owners) watch() {
 func (o *owners) stop() { _, _ = unix.Write(o.stopEvent, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
 // close releases what watch uses. Call it after watch has returned, or if it never ran.
-// Each owner's descriptor is closed with its last registration.
+// It closes the descriptors of owners that still have handles.
 func (o *owners) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	for _, w := range o.byID {
+		o.forget(w)
+	}
 	unix.Close(o.epoll)
 	unix.Close(o.stopEvent)
 	o.epoll, o.stopEvent = -1, -1
@@ -234,6 +238,21 @@ func (o *owners) ended(id int32) {
 	orphans := w.orphans()
 	o.unlock()
 	o.reapAll(orphans)
+}
+
+// dirsBut returns the handles that are not among those given, whose numbers no new one gets.
+func (o *owners) dirsBut(open []uint64) (others []uint64) {
+	o.mu.Lock()
+	defer o.unlock()
+	for _, h := range open {
+		o.lastID = max(o.lastID, h)
+	}
+	for h := range o.handles {
+		if !slices.Contains(open, h) {
+			others = append(others, h)
+		}
+	}
+	return others
 }
 
 // forget removes w from the maps: its PID may soon be reused.

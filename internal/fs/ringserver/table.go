@@ -222,3 +222,11 @@ func (s *Server) DirOpened(c cred.Caller) (handle uint64, err error) {
 
 // DirReleased records the last close of such a handle, in whichever process.
 func (s *Server) DirReleased(handle uint64) { s.owners.dirReleased(handle) }
+
+// DirsStayOpen says which of a predecessor's handles are open: it may have been killed between a release, or an open, and what
+// it has written of it. It is called before DirOpened.
+func (s *Server) DirsStayOpen(handles []uint64) {
+	for _, h := range s.owners.dirsBut(handles) {
+		s.owners.dirReleased(h)
+	}
+}
