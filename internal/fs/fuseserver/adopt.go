@@ -307,12 +307,19 @@ func (m *Mount) Device() (*os.File, error) {
 // Adopted reports whether the mount is that of a predecessor.
 func (m *Mount) Adopted() bool { return m.fs.adopted }
 
+// hasEnded reports whether the connection of a FUSE device has ended, as by an unmount.
+func hasEnded(device int) bool {
+	polled := []unix.PollFd{{Fd: int32(device)}}
+	_, err := unix.Poll(polled, 0)
+	return err == nil && polled[0].Revents&unix.POLLERR != 0
+}
+
 // EndInherited ends the connection of a mount that is not taken over, and closes its device. nil: there is none.
 func EndInherited(device *os.File) error {
 	if device == nil {
 		return nil
 	}
-	if minor, ok := connectionOf(int(device.Fd())); ok {
+	if minor, ok := connectionOf(int(device.Fd())); ok && !hasEnded(int(device.Fd())) {
 		Abort(uint32(minor))
 	}
 	return device.Close()

@@ -170,7 +170,7 @@ func (m *Mount) takeOver(t *tree.Tree, control ControlDir, set Settings, opts Op
 		if !ok && r != nil {
 			minor, ok = r.Minor, true
 		}
-		if ok {
+		if ok && !hasEnded(int(opts.Adopt.Fd())) { // its number may be another mount's by now
 			Abort(uint32(minor))
 		}
 		return errors.Join(err, opts.Adopt.Close())
