@@ -119,7 +119,7 @@ const (
 )
 
 // keepSettings has what clients have set outlive the daemon, and goes on with what they had set before. What cannot be kept takes
-// effect all the same.
+// effect nevertheless.
 func keepSettings(dir *restart.Dir, set *settings.Settings, log *slog.Logger) error {
 	if dir == nil {
 		return nil

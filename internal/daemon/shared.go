@@ -43,8 +43,6 @@ type store struct {
 	late   host.LateWrites
 }
 
-func (s store) syncs() bool { return s.sync != nil && s.sync.Load() }
-
 // dataStore looks at what a data directory, a path without symbolic links, is on, and logs what follows.
 func dataStore(h host.Host, data string, want Sharing, mode blockio.Mode, log *slog.Logger) (store, error) {
 	var st unix.Statfs_t

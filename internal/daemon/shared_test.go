@@ -54,7 +54,7 @@ func TestDataStore(t *testing.T) {
 	} {
 		var said bytes.Buffer
 		on, err := dataStore(mountedOn(t, dir, c.kind), dir, c.want, blockio.Auto, slog.New(slog.NewTextHandler(&said, nil)))
-		if err != nil || on.shared != c.shared || on.syncs() != c.sync || !strings.Contains(said.String(), c.says) {
+		if err != nil || on.shared != c.shared || (on.sync != nil && on.sync.Load()) != c.sync || !strings.Contains(said.String(), c.says) {
 			t.Errorf("%s, %v: %+v, %v; said %s", c.kind, c.want, on, err, said.String())
 		}
 	}

@@ -121,7 +121,7 @@ bool usrbio_ring_close(struct usrbio_ring *ring);
 bool usrbio_ring_closed(const struct usrbio_ring *ring);
 
 /*
- * For a ring whose mount has ended: whether it is served all the same, because a daemon that was started again goes on with
+ * For a ring whose mount has ended: whether it is served nevertheless, because a daemon that was started again goes on with
  * the rings of the one before it, or may yet be. Asked now and then while nothing comes.
  */
 bool usrbio_ring_may_be_served(struct usrbio_ring *ring);

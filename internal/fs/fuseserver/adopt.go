@@ -319,7 +319,16 @@ func EndInherited(device *os.File) error {
 	if device == nil {
 		return nil
 	}
-	if minor, ok := connectionOf(int(device.Fd())); ok && !hasEnded(int(device.Fd())) {
+	return endInherited(device, nil)
+}
+
+// endInherited is EndInherited where the predecessor's record, if there is one, says which connection it is and the kernel does not.
+func endInherited(device *os.File, r *record) error {
+	minor, ok := connectionOf(int(device.Fd()))
+	if !ok && r != nil {
+		minor, ok = r.Minor, true
+	}
+	if ok && !hasEnded(int(device.Fd())) { // the number of one that has ended may be another mount's by now
 		Abort(uint32(minor))
 	}
 	return device.Close()

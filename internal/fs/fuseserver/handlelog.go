@@ -49,7 +49,7 @@ type virtualRecord struct {
 }
 
 // passes reports whether the kernel reads and writes the file itself, and seen whether it sends
-// this handle's writes to the daemon all the same.
+// this handle's writes to the daemon nevertheless.
 func (r *handleRecord) passes() (passes, seen bool) {
 	return r.Flags&fuse.FOPEN_PASSTHROUGH != 0, r.Flags&fuse.FOPEN_DIRECT_IO != 0
 }

@@ -166,14 +166,7 @@ func (m *Mount) takeOver(t *tree.Tree, control ControlDir, set Settings, opts Op
 		return m.handlers(t, control, set, opts, device)
 	}, fuseOptions(opts, t.HasACLs()))
 	if err != nil {
-		minor, ok := connectionOf(int(opts.Adopt.Fd()))
-		if !ok && r != nil {
-			minor, ok = r.Minor, true
-		}
-		if ok && !hasEnded(int(opts.Adopt.Fd())) { // its number may be another mount's by now
-			Abort(uint32(minor))
-		}
-		return errors.Join(err, opts.Adopt.Close())
+		return errors.Join(err, endInherited(opts.Adopt, r))
 	}
 	m.fs.adopted = true
 	m.finish(t, opts)

@@ -1,6 +1,7 @@
 package restart
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -70,7 +71,7 @@ func cutShort(b []byte) bool {
 	if len(b) < frameHead {
 		return true
 	}
-	n := uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24
+	n := uint64(binary.LittleEndian.Uint32(b))
 	return n <= MostBytes && uint64(len(b)) < frameHead+n+frameSum
 }
 
