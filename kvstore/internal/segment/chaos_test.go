@@ -49,7 +49,7 @@ func chaos(t *testing.T, s *Store, m *interceptor) {
 	}
 	all.Wait()
 	m.intercept(nil)
-	until(t, "nothing is in use", func() bool { return s.unfinished.Len() == 0 && idle(s) })
+	settle(t, s)
 	until(t, "it is written to again", func() bool {
 		return beginSave(t, s, shardsOf(s.Layout(), keyOf(9000))).Wait(context.Background()) == nil
 	})
@@ -124,13 +124,34 @@ func someBatch(t *testing.T, s *Store, rng *rand.Rand) {
 }
 
 // idle reports whether no segment is being read or written.
-func idle(s *Store) bool {
+func idle(s *Store) bool { return inUse(s) == "" }
+
+// inUse says what is being read or written.
+func inUse(s *Store) string {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, seg := range s.segments {
-		if seg.pins.Load() != 0 || seg.writing != 0 {
-			return false
+		if pins := seg.pins.Load(); pins != 0 || seg.writing != 0 {
+			return fmt.Sprintf("segment %d with %d pins and %d blocks that are written", seg.number, pins, seg.writing)
 		}
 	}
-	return len(s.heads.free) == headBuffers && len(s.newHeads.free) == headBuffers
+	if free, fresh := len(s.heads.free), len(s.newHeads.free); free+fresh != 2*headBuffers {
+		return fmt.Sprintf("heads: %d to read and %d to write", headBuffers-free, headBuffers-fresh)
+	}
+	return ""
+}
+
+// settle waits until nothing is in use and no block unfinished. That takes as long as the disk takes to flush the segments that are
+// full, one after the other.
+func settle(t *testing.T, s *Store) {
+	t.Helper()
+	for patience := time.Now().Add(3 * time.Minute); ; time.Sleep(time.Millisecond) {
+		used, unfinished := inUse(s), s.unfinished.Len()
+		if used == "" && unfinished == 0 {
+			return
+		}
+		if time.Now().After(patience) {
+			t.Fatalf("in use: %s; %d blocks are unfinished", used, unfinished)
+		}
+	}
 }

@@ -43,7 +43,7 @@ func TestDeleteBetweenCopyAndHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitReady(t, s)
-	until(t, "nothing is in use", func() bool { return idle(s) })
+	settle(t, s)
 	gone(t, s, keyOf(0))
 	gone(t, afterKill(t, o), keyOf(0))
 }

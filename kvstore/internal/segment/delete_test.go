@@ -363,7 +363,7 @@ func TestDeleteAmongOthers(t *testing.T) {
 		}
 	})
 	all.Wait()
-	until(t, "nothing is in use", func() bool { return s.unfinished.Len() == 0 && idle(s) })
+	settle(t, s)
 	remove(t, s, shared...)
 	if f := found(t, afterKill(t, o), shared...); f[0] {
 		t.Error("a deleted block is found after a kill")
