@@ -71,8 +71,7 @@ func (o *Options) keep(r *record) error {
 	return o.State.Write(recordFile, recordVersion, b)
 }
 
-// CanAdopt returns why New, with these options, will not take over the mount of Options.Adopt. It changes nothing, but that the
-// kernel has again to send what was not answered.
+// CanAdopt returns why New, with these options, will not take over the mount of Options.Adopt. It changes nothing.
 func CanAdopt(t *tree.Tree, point string, o Options) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -119,8 +118,8 @@ func (m *Mount) mayAdopt(o Options, newFS func(device int) fuse.RawFileSystem, t
 	if err == nil {
 		err = sameTerms(r.Answer, answer)
 	}
-	if err == nil {
-		err = resend(own)
+	if err == nil && server.KernelSettings().Flags64()&fuse.CAP_HAS_RESEND == 0 {
+		err = errors.New("the kernel cannot send again what the daemon before has not answered: use Linux 6.9 or later")
 	}
 	if err != nil {
 		unix.Close(own)
@@ -139,6 +138,8 @@ func (m *Mount) fits(r *record, o Options) error {
 		return fmt.Errorf("its cluster is %q, this daemon's is %q", r.Cluster, o.Cluster)
 	case r.Block != o.BlockBytes:
 		return fmt.Errorf("its block size is %d, this daemon's is %d", r.Block, o.BlockBytes)
+	case hasEnded(int(o.Adopt.Fd())):
+		return errors.New("its connection was ended meanwhile")
 	}
 	if minor, ok := connectionOf(int(o.Adopt.Fd())); ok && minor != r.Minor {
 		return fmt.Errorf("the descriptor is of connection %d, and the mount of %d", minor, r.Minor)
@@ -192,6 +193,9 @@ func negotiate(fs fuse.RawFileSystem, o *fuse.MountOptions, init []byte) (s nego
 		return s, nil, err
 	}
 	server, err := fuse.NewServer(fs, "/dev/fd/"+strconv.Itoa(pair[0]), o)
+	if err == nil {
+		err = presentBuffers(server)
+	}
 	if err != nil {
 		return s, nil, err
 	}
@@ -215,15 +219,13 @@ func (s negotiated) use(device int) error { return unix.Dup3(device, s.number, u
 // resendMessage is FUSE_NOTIFY_RESEND: the kernel sends again what was read and not answered.
 const resendMessage = 7
 
-// resend is called before anything is read: then only a predecessor's requests come again.
+// resend is called before anything is read: then only a predecessor's requests come again. It is called just before: a client that is
+// killed does not wait for what is to come again, and then what was opened for it is known to nobody.
 func resend(device int) error {
 	message := make([]byte, 16) // fuse_out_header
 	binary.NativeEndian.PutUint32(message, uint32(len(message)))
 	binary.NativeEndian.PutUint32(message[4:], resendMessage)
 	_, err := unix.Write(device, message)
-	if errors.Is(err, unix.EINVAL) {
-		return errors.New("the kernel cannot send again what the daemon before has not answered: use Linux 6.9 or later")
-	}
 	return err
 }
 

@@ -260,6 +260,11 @@ func (m *Mount) Serve() error {
 	go m.fs.pruner.run()
 	var early sync.WaitGroup
 	early.Go(m.fs.tree.InvalidateEarly)
+	if m.fs.adopted {
+		if err := resend(m.fs.replyFD); err != nil && !hasEnded(m.fs.replyFD) {
+			m.fs.log.Warn("calls that the daemon before has not answered hang", "mount", m.point, "err", err)
+		}
+	}
 	go func() {
 		defer close(ended)
 		m.server.Serve()
