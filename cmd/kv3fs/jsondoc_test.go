@@ -48,6 +48,7 @@ func reports() map[string]reflect.Type {
 		"du":                reflect.TypeFor[duReport](),
 		"ls":                reflect.TypeFor[lsReport](),
 		"reload":            reflect.TypeFor[reloadReport](),
+		"upgrade":           reflect.TypeFor[upgradeReport](),
 		"scrub":             reflect.TypeFor[scrubReport](),
 		"evict":             reflect.TypeFor[evictReport](),
 		"pin":               reflect.TypeFor[pinsReport](),

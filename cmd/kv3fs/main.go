@@ -77,6 +77,7 @@ type cli struct {
 	Doctor       doctorCmd       `cmd:"" help:"Find out why kv3fs fails or is slow on this host, and how to fix it."`
 	Plan         planCmd         `cmd:"" help:"Calculate when loading KV cache is faster than recomputing it, and the time to the first token."`
 	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready-to-use configuration for an inference engine."`
+	Upgrade      upgradeCmd      `cmd:"" help:"Have a daemon execute another version of kv3fs in place of its own, while its clients only wait for a moment."`
 	Reload       reloadCmd       `cmd:"" help:"Have a daemon read its configuration file again, and change what may change while it serves."`
 	Version      versionCmd      `cmd:"" help:"Print this build's version, commit and protocols."`
 	Completion   completionCmd   `cmd:"" help:"Print what a shell must read to complete kv3fs commands."`

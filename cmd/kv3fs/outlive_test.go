@@ -34,6 +34,7 @@ func outliving(t *testing.T, flags ...string) (r *running, mount string) {
 
 // crowd works on a mount, all of it at once: each of its calls must succeed, whatever happens to the daemon.
 type crowd struct {
+	size   int
 	quit   chan struct{}
 	errs   chan error
 	rounds []chan struct{} // a value for each round that somebody has finished
@@ -41,7 +42,12 @@ type crowd struct {
 
 func workOn(t *testing.T, mount string) *crowd {
 	t.Helper()
-	c := &crowd{quit: make(chan struct{}), errs: make(chan error, len(workers))}
+	return workWith(t, mount, workers)
+}
+
+func workWith(t *testing.T, mount string, workers map[string]func(dir string) (func(n int) error, error)) *crowd {
+	t.Helper()
+	c := &crowd{size: len(workers), quit: make(chan struct{}), errs: make(chan error, len(workers))}
 	for name, work := range workers {
 		dir := filepath.Join(mount, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -94,7 +100,7 @@ func (c *crowd) awaitRounds(t *testing.T) {
 func (c *crowd) end(t *testing.T) {
 	t.Helper()
 	close(c.quit)
-	for range workers {
+	for range c.size {
 		select {
 		case err := <-c.errs:
 			if err != nil {

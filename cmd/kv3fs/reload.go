@@ -79,19 +79,25 @@ func (c *reloadCmd) reload(ctx context.Context) ([]admin.Setting, error) {
 	if c.MountPoint != "" {
 		c.Mount = givenPath(c.MountPoint)
 	}
-	if c.PID != 0 {
-		mount, err := mountOf(ctx, c.PID)
-		if err != nil {
-			return nil, err
-		}
-		c.Mount = givenPath(mount)
-	}
-	client, _, err := c.connectIn(ctx, daemonDirs)
+	client, err := c.daemon(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
 	return client.Reload(ctx)
+}
+
+// daemon returns the client of the daemon that the flags name.
+func (f *reloadFlags) daemon(ctx context.Context) (*admin.Client, error) {
+	if f.PID != 0 {
+		mount, err := mountOf(ctx, f.PID)
+		if err != nil {
+			return nil, err
+		}
+		f.Mount = givenPath(mount)
+	}
+	client, _, err := f.connectIn(ctx, daemonDirs)
+	return client, err
 }
 
 // mountOf returns the mount of a process, in bounded time: mounts of others may hang.

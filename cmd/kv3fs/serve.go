@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -25,12 +26,15 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
 	"github.com/kv3fs/kv3fs/internal/host"
+	"github.com/kv3fs/kv3fs/internal/logging"
 	"github.com/kv3fs/kv3fs/internal/pageservice/httpserver"
 )
 
 type serveCmd struct {
 	Config configFile `placeholder:"FILE" help:"YAML file whose keys are the names of these flags, e.g. 'data: /var/lib/kv3fs'. The environment and the command line override it."`
 	Check  bool       `env:"-" yaml:"-" help:"Check the flags, the environment and the configuration file, print the values in effect as a configuration file, with where each comes from, and exit."`
+
+	CheckState bool `env:"-" yaml:"-" help:"Check whether a daemon with these flags would take over from the one that serves now, its rings, its mount and all that is open there, and exit: 0 if it would, else 1, with the difference. Nothing is changed. kv3fs upgrade asks the new version so."`
 
 	Data  string     `required:"" placeholder:"DIR" help:"Directory that stores the files, as ordinary files, on a local disk or any mounted file system. Created if missing."`
 	Fresh freshFlags `embed:""`
@@ -116,8 +120,12 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 	if c.Passthrough == "off" {
 		passthrough = fuseserver.PassthroughOff
 	}
-	lines := c.Log.open(tell, everything)
-	log := lines.Logger()
+	var lines *logging.Log
+	log := slog.New(slog.DiscardHandler)
+	if !c.CheckState {
+		lines = c.Log.open(tell, everything)
+		log = lines.Logger()
+	}
 	pageService, err := c.pageService(log)
 	if err != nil {
 		return err
@@ -152,7 +160,7 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 	// monitor notices. With more Ps, no goroutine waits for that.
 	runtime.GOMAXPROCS(max(4*runtime.NumCPU(), 8))
 
-	err = daemon.Run(ctx, daemon.Config{
+	config := daemon.Config{
 		Version: version(), DataDir: c.Data, Fresh: fresh, Identity: string(c.Identity), MountPoint: c.Mount, RemountPrefix: c.Remount,
 		Mount:     fuseserver.Options{Cluster: c.Cluster, AllowOther: c.AllowOther, Passthrough: passthrough, BlockBytes: uint32(c.BlockBytes)},
 		Settings:  set,
@@ -174,7 +182,17 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		Hangups:     tell.hangups.follow(),
 		Descriptors: tell.inherited,
 		HandsOver:   func() bool { return c.OnTerm.handsOver(log) },
-	}, func(point string) {
+		Args:        os.Args,
+	}
+	if c.CheckState {
+		report, err := daemon.CheckState(config)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(out, "kv3fs %s %s\n", version(), report)
+		return err
+	}
+	err = daemon.Run(ctx, config, func(point string) {
 		lines.Always().Info("serving", "data", c.Data, "mount", point, "source", "hf3fs."+c.Cluster, "pid", os.Getpid())
 	})
 	if errors.Is(err, daemon.ErrCutOff) {

@@ -205,13 +205,16 @@ func (c *Client) shown(answer *http.Response, path string, v any) error {
 	return fmt.Errorf("the daemon at %s: %s", c.path, strings.TrimSpace(string(text)))
 }
 
+// errCutOff says that an answer ended before its end.
+var errCutOff = errors.New("has cut the answer off: it stops, or has too many clients")
+
 // failed says that an answer is not whole.
 func (c *Client) failed(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("the daemon at %s has not answered for %v: it hangs, or its disk does, or is stopped", c.path, c.patience)
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("the daemon at %s has cut the answer off: it stops, or has too many clients", c.path)
+		return fmt.Errorf("the daemon at %s %w", c.path, errCutOff)
 	}
 	return fmt.Errorf("the daemon at %s: %w", c.path, err)
 }

@@ -58,6 +58,8 @@ type Config struct {
 	// whether another daemon goes on; nil: none does.
 	Descriptors *fdstore.Store
 	HandsOver   func() bool
+	// Args is the command line of this process, with which it may execute another program; nil: it may not.
+	Args []string
 	// RestartState is where clients' rings outlive the daemon: RestartAuto, RestartOff or a directory.
 	RestartState string
 	// Drain bounds how long a stop waits for users of the mount.
@@ -127,15 +129,17 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		return err
 	}
 	defer watch.end()
-	st, err := openAfterKilled(data, c.MountPoint, me, c.Log, open)
+	st, err := openAfterKilled(data, c.MountPoint, me, c.Descriptors, c.Log, open)
 	if err != nil {
 		return err
 	}
 	defer st.close()
-	left, err := restartState(c.RestartState, data, me, c.Log)
+	left, err := restartState(c.RestartState, data, me, c.Descriptors, c.Log)
 	if err != nil {
 		return err
 	}
+	came := takeHandover(left, c.Log)
+	c.Mount.HeldBack = came.HeldBack
 	defer func() { err = errors.Join(err, endRestartState(left, leaves)) }()
 	c.Rings.Restart = left
 	if n := st.removeLeftovers(ringserver.KeptSemaphores(left)); n > 0 {
@@ -259,7 +263,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	defer func() {
 		rings.Close()
-		leaves = leaves && (rings.Left() || set.Changed() || c.Mount.State != nil)
+		leaves = leaves && (rings.Left() || set.Changed() || c.Mount.State != nil && c.Descriptors.Managed())
 	}()
 	granted.keepOnly(rings.Inherited)
 	if err := st.noteSemaphores(rings.SemaphoreNames()); err != nil {
@@ -275,7 +279,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Pages.health = c.health
 	c.Pages.registry = newRegistry(c.Version)
 	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(atWork), newLookupMetrics(looked), newClientMetrics(rings), healthMetric(c.health), space)
-	dropFormer(c.Descriptors, c.Pages.Listen, c.Admin.Address, c.Log)
+	dropFormer(c.Descriptors, c.Pages, c.Admin.Address, c.Log)
 	pageService, err := pagesOf(ctx, pagesPlace{data, st.dir, me, on.shared, on.late, newVisible(data, me, mover, on)}, c.Pages, pageFiles)
 	if err != nil {
 		return err
@@ -320,7 +324,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 			granted.leave()
 		}
 	}
-	err = serve(ctx, c, stop, leave, tree, rings, mnt, pageService, keep, sums, able, shown, again, st.dir, ready)
+	err = serve(ctx, c, stop, leave, tree, rings, mnt, pageService, keep, sums, able, shown, again, came, st.dir, ready)
 	stop.now("its files and checksums")
 	if err == nil { // nobody holds anything of this mount
 		st.noteMounts(held, c.Log)
@@ -332,7 +336,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 // waits for its users to leave and admits no new ones; then the rings, which serve
 // until the mount is removed and answer what is left; the page service last, because
 // engines that are leaving still confirm what they have written.
-func serve(ctx context.Context, c Config, stop *stopping, leave func(successor bool), tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, able *readiness, shown *view, again *reloader, stateDir string, ready func(string)) error {
+func serve(ctx context.Context, c Config, stop *stopping, leave func(successor bool), tree *tree.Tree, rings *ringserver.Server, mnt *fuseserver.Mount, pageService *pageService, keep *keeping, sums *integrity.Store, able *readiness, shown *view, again *reloader, came handedOver, stateDir string, ready func(string)) error {
 	ringCtx, stopRings := context.WithCancel(context.Background())
 	defer stopRings()
 	ringsDone := make(chan error, 1)
@@ -352,7 +356,10 @@ func serve(ctx context.Context, c Config, stop *stopping, leave func(successor b
 		_ = tree.Run(trimCtx) // ends with its context
 	}()
 	stopKeeping := keep.start(tree, c.Log)
-	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, shown.handler(nil), again, c.notKept, c.Log)
+	watchdog := newWatchdog(c.Log, lookUp(mnt.Point(), answers(c.health)), rings.Alive)
+	defer watchdog.end()
+	up := newUpgrader(stillness{mnt, rings, watchdog, c.Log}, &c, came)
+	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, shown.handler(nil), again, up, c.notKept, c.Log)
 	var following sync.WaitGroup
 	defer following.Wait()
 	followCtx, stopFollowing := context.WithCancel(context.Background())
@@ -362,9 +369,9 @@ func serve(ctx context.Context, c Config, stop *stopping, leave func(successor b
 	go func() { mountDone <- mnt.Serve() }()
 
 	_, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyReady) // systemd may not be there
-	watchdog := startWatchdog(c.Log, lookUp(mnt.Point(), answers(c.health)), rings.Alive)
-	defer watchdog.end()
+	watchdog.start()
 	able.serving.Store(true)
+	up.serves()
 	ready(mnt.Point())
 
 	var errs []error
@@ -376,6 +383,7 @@ func serve(ctx context.Context, c Config, stop *stopping, leave func(successor b
 		c.Log.Error("lost the mount; stopping", "mount", mnt.Point(), "cause", lost, "drain", c.Drain)
 		errs = append(errs, lost)
 	}
+	up.stop()
 	able.serving.Store(false)
 	handsOver := c.handsOver(ctx)
 	leave(handsOver || c.mayBeFollowed(ctx))

@@ -260,7 +260,7 @@ func (s *keepService) operate(d *keptDir, k *keeper.Keeper) (stop func()) {
 		s.Log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "err", err)
 		return func() {}
 	}
-	return operate(filepath.Join(d.path, kv3fs.KeepDir, own), k, scrubber{}, nil, newReloader(s.Audit), errNotKept, s.Log)
+	return operate(filepath.Join(d.path, kv3fs.KeepDir, own), k, scrubber{}, nil, newReloader(s.Audit), nil, errNotKept, s.Log)
 }
 
 // tellTimes says what the last use of a file is taken from, and what clocks say.

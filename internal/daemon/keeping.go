@@ -167,18 +167,18 @@ var errNotKept = errors.New("this daemon keeps no limit, so it neither knows wha
 
 // operate starts the admin socket of a daemon in this host's state directory, "" if there is none, and
 // returns what ends it. scrubs, shows and again are what it offers besides the keeper, and none the answer where there is none.
-func (k *keeping) operate(dir string, scrubs admin.Scrubber, shows http.Handler, again *reloader, none error, log *slog.Logger) (stop func()) {
+func (k *keeping) operate(dir string, scrubs admin.Scrubber, shows http.Handler, again *reloader, up *upgrader, none error, log *slog.Logger) (stop func()) {
 	switch {
 	case dir == "":
 		return func() {}
 	case k == nil:
-		return operate(dir, nil, scrubs, shows, again, none, log) // not a typed nil
+		return operate(dir, nil, scrubs, shows, again, up, none, log) // not a typed nil
 	}
-	return operate(dir, k, scrubs, shows, again, none, log)
+	return operate(dir, k, scrubs, shows, again, up, none, log)
 }
 
-// operate starts an admin socket in a directory, and returns what ends it. shows answers below api.Prefix; nil: nobody does.
-func operate(dir string, about admin.Keeper, scrubs admin.Scrubber, shows http.Handler, again *reloader, none error, log *slog.Logger) (stop func()) {
+// operate starts an admin socket in a directory, and returns what ends it. shows answers below api.Prefix; nil: nobody does. So it is with up.
+func operate(dir string, about admin.Keeper, scrubs admin.Scrubber, shows http.Handler, again *reloader, up *upgrader, none error, log *slog.Logger) (stop func()) {
 	server := admin.NewServer(dir, about, none, log)
 	server.Audit = again.audit
 	server.Scrubs(scrubs)
@@ -186,6 +186,9 @@ func operate(dir string, about admin.Keeper, scrubs admin.Scrubber, shows http.H
 		server.Handle(api.Prefix, shows)
 	}
 	server.Reloads(again.asked)
+	if up != nil {
+		server.Upgrades(up)
+	}
 	if err := server.Start(); err != nil {
 		log.Warn("no admin socket: kv3fs du, ls, stat, evict, quota, ttl and pin do not work", "err", err)
 	}

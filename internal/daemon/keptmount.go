@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
 	"github.com/kv3fs/kv3fs/internal/fs/restart"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
+	"github.com/kv3fs/kv3fs/internal/host"
 )
 
 // A mount outlives its daemon where somebody keeps its device: systemd, or kv3fs hold. What the next daemon must know then is in
@@ -22,12 +24,13 @@ import (
 // next one gets again, and asks whether it was done.
 const gateTime = 5 * time.Second
 
-// keptState returns where the mount's state is kept; nil: the mount ends with the daemon.
+// keptState returns where the mount's state is kept; nil: the mount ends with the daemon. Where nobody has kept the device, what an earlier daemon
+// has left is of no use.
 func (c *Config) keptState(state *restart.Dir) (*restart.Dir, error) {
-	if state == nil || c.Descriptors.Managed() {
+	if state == nil || c.Descriptors.Inherits(fdstore.Mount) {
 		return state, nil
 	}
-	return nil, fuseserver.Forsake(state) // nobody keeps the device: what an earlier daemon has left is of no use
+	return state, errors.Join(fuseserver.Discard(state), tree.Discard(state))
 }
 
 // stateLost is called if state cannot be written.
@@ -88,8 +91,13 @@ func (c *Config) keepMount(mnt *fuseserver.Mount) (*os.File, error) {
 func (c *Config) handOver(mnt *fuseserver.Mount, t *tree.Tree) {
 	ctx, cancel := context.WithTimeout(context.Background(), gateTime)
 	defer cancel()
+	h := handedOver{Token: rand.Text(), Since: host.SinceBoot(), HeldBack: true}
 	if err := mnt.Gate(ctx); err != nil {
 		c.Log.Warn("handing the mount over with requests in progress", "err", err)
+		h.HeldBack = false
+	}
+	if err := h.leave(c.Rings.Restart); err != nil {
+		c.Log.Warn("the next daemon is not told how this one has handed over", "err", err)
 	}
 	t.Abandon() // until the process ends, requests that wait at the gate use it
 }

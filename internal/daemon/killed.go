@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/fdstore"
 	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 	"github.com/kv3fs/kv3fs/internal/host"
@@ -29,8 +30,8 @@ const (
 
 // openAfterKilled calls open, and once more where a daemon was killed that could not end by itself. mount is the mount
 // point, which both have.
-func openAfterKilled(data, mount string, me hostID, log *slog.Logger, open func(string, hostID, *slog.Logger) (*state, error)) (*state, error) {
-	st, err := open(data, me, log)
+func openAfterKilled(data, mount string, me hostID, passed *fdstore.Store, log *slog.Logger, open func(string, hostID, *fdstore.Store, *slog.Logger) (*state, error)) (*state, error) {
+	st, err := open(data, me, passed, log)
 	if !errors.Is(err, errServed) || me.Boot == "" {
 		return st, err
 	}
@@ -55,7 +56,7 @@ func openAfterKilled(data, mount string, me hostID, log *slog.Logger, open func(
 	}
 	for end := time.Now().Add(killedTime); errors.Is(err, errServed) && time.Now().Before(end); {
 		time.Sleep(killedTick)
-		st, err = open(data, me, log)
+		st, err = open(data, me, passed, log)
 	}
 	return st, err
 }

@@ -39,10 +39,13 @@ func dropRest(store *fdstore.Store, log *slog.Logger, but ...string) {
 
 // dropFormer closes the listeners of addresses that are not configured any more. Call it before any is made: a former one may have the port
 // of a new one.
-func dropFormer(store *fdstore.Store, pages []httpserver.Address, admin string, log *slog.Logger) {
+func dropFormer(store *fdstore.Store, p Pages, admin string, log *slog.Logger) {
 	var still []string
-	for _, a := range pages {
+	for _, a := range p.Listen {
 		still = append(still, listenerName(fdstore.Pages, a.Network, a.Where))
+	}
+	if p.Cluster != nil {
+		still = append(still, listenerName(fdstore.Peers, "tcp", p.Cluster.Listen))
 	}
 	if admin != "" {
 		still = append(still, listenerName(fdstore.Admin, "tcp", admin))
@@ -56,9 +59,9 @@ type keptListeners struct {
 	names []string
 }
 
-// listen takes over the listener of an address, or makes one, and has it kept.
-func (k *keptListeners) listen(a httpserver.Address, log *slog.Logger) (*httpserver.Listener, error) {
-	name := listenerName(fdstore.Pages, a.Network, a.Where)
+// listen takes over the listener of an address, or makes one, and has it kept. kind begins its name.
+func (k *keptListeners) listen(kind string, a httpserver.Address, log *slog.Logger) (*httpserver.Listener, error) {
+	name := listenerName(kind, a.Network, a.Where)
 	if file := k.store.Take(name); file != nil {
 		l, err := httpserver.Adopt(a, file)
 		file.Close()
@@ -73,7 +76,7 @@ func (k *keptListeners) listen(a httpserver.Address, log *slog.Logger) (*httpser
 	if err != nil {
 		return nil, err
 	}
-	name = listenerName(fdstore.Pages, a.Network, a.Where) // the path is there now
+	name = listenerName(kind, a.Network, a.Where) // the path is there now
 	k.names = append(k.names, name)
 	if err := k.store.Keep(name, l, fdstore.Connection{}); err != nil {
 		log.Warn("engines that connect to the page service during a restart will be refused", "address", a.String(), "err", err)

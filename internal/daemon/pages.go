@@ -105,7 +105,7 @@ func runPages(ctx context.Context, dataDirectory, identity string, sharing Shari
 		return err
 	}
 	defer p.tracer.Close()
-	dropFormer(p.Descriptors, p.Listen, "", p.Log)
+	dropFormer(p.Descriptors, p, "", p.Log)
 	s, err := startPages(ctx, pagesPlace{data: data, host: dir, me: me, shared: on.shared, late: on.late}, p, nil)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func startPages(ctx context.Context, at pagesPlace, p Pages, files *pageFiles) (
 		}
 	}()
 	for _, a := range p.Listen {
-		l, err := s.kept.listen(a, p.Log)
+		l, err := s.kept.listen(fdstore.Pages, a, p.Log)
 		if err != nil {
 			return nil, err
 		}

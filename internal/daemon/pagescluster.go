@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kv3fs/kv3fs/internal/cluster"
+	"github.com/kv3fs/kv3fs/internal/fdstore"
 	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/logpace"
 	"github.com/kv3fs/kv3fs/internal/pageservice/etcdlog"
@@ -93,7 +94,7 @@ func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, 
 	if err := makeSharedPages(at.data, p.Log); err != nil {
 		return nil, err
 	}
-	peers, err := r.listen()
+	peers, err := r.listen(&s.kept)
 	if err != nil {
 		return nil, err
 	}
@@ -151,9 +152,9 @@ func (s *pageService) startCluster(ctx context.Context, at pagesPlace, p Pages, 
 }
 
 // listen opens the listener for other hosts.
-func (r *replica) listen() (*httpserver.Listener, error) {
+func (r *replica) listen(kept *keptListeners) (*httpserver.Listener, error) {
 	c := r.p.Cluster
-	l, err := httpserver.Listen(httpserver.Address{Network: "tcp", Where: c.Listen})
+	l, err := kept.listen(fdstore.Peers, httpserver.Address{Network: "tcp", Where: c.Listen}, r.log)
 	if err != nil {
 		return nil, fmt.Errorf("--pages-peer-listen, where other hosts' requests come in: %v", err) // not the error of an address for engines, without which a daemon starts
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fdstore"
 	"github.com/kv3fs/kv3fs/internal/fs/restart"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
 	"github.com/kv3fs/kv3fs/internal/logpace"
@@ -37,29 +38,19 @@ func (c *Config) mayBeFollowed(ctx context.Context) bool {
 
 // restartState opens the state in which clients' rings outlive a daemon; nil: they do not. A daemon that was given no directory
 // does without where it cannot have one.
-func restartState(choice, data string, me hostID, log *slog.Logger) (*restart.Dir, error) {
+func restartState(choice, data string, me hostID, passed *fdstore.Store, log *slog.Logger) (*restart.Dir, error) {
 	if choice == "" || choice == RestartOff {
 		return nil, nil
 	}
-	of, name, err := restartIdentity(data, me)
+	path, of, why, err := restartPlace(choice, data, me)
 	if err != nil {
 		return nil, err
 	}
-	path := choice
-	if choice == RestartAuto {
-		why := ""
-		if path, why = restart.Place(name); me.Boot == "" {
-			why = "the kernel's boot id cannot be read"
-		}
-		if why != "" {
-			log.Info("clients' rings end with this daemon", "why", why, "cure", "--restart-state DIR, in a tmpfs that is this daemon's alone")
-			return nil, nil
-		}
+	if why != "" {
+		log.Info("clients' rings end with this daemon", "why", why, "cure", "--restart-state DIR, in a tmpfs that is this daemon's alone")
+		return nil, nil
 	}
-	if path, err = filepath.Abs(path); err != nil {
-		return nil, err
-	}
-	dir, err := restart.Open(path, of)
+	dir, err := restart.Reopen(path, of, passed.Take(stateLock))
 	if err != nil && (choice == RestartAuto || noRoom(err)) {
 		log.Warn("clients' rings end with this daemon", "err", err)
 		return nil, nil
@@ -67,10 +58,36 @@ func restartState(choice, data string, me hostID, log *slog.Logger) (*restart.Di
 	if err != nil {
 		return nil, err
 	}
+	passed.Pass(stateLock, dir.Lock())
 	if why := dir.Discarded(); why != "" {
 		log.Warn("what the last daemon has left was thrown away: its clients have to open their rings again", "dir", path, "why", why)
 	}
 	return dir, nil
+}
+
+// stateLock is the name of the descriptor by which a process that executes another program keeps the lock of the state.
+const stateLock = "kv3fs-restart-lock"
+
+// restartPlace returns where the state of restarts is to be, and whose; or why there is to be none.
+func restartPlace(choice, data string, me hostID) (path string, of restart.Identity, why string, err error) {
+	if choice == "" || choice == RestartOff {
+		return "", of, "--restart-state is off", nil
+	}
+	of, name, err := restartIdentity(data, me)
+	if err != nil {
+		return "", of, "", err
+	}
+	path = choice
+	if choice == RestartAuto {
+		if path, why = restart.Place(name); me.Boot == "" {
+			why = "the kernel's boot id cannot be read"
+		}
+		if why != "" {
+			return "", of, why, nil
+		}
+	}
+	path, err = filepath.Abs(path)
+	return path, of, "", err
 }
 
 // restartIdentity returns whose state of restarts a daemon may go on with, and a short name for it.

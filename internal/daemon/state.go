@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fdstore"
 	"github.com/kv3fs/kv3fs/internal/fs/ringserver"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
 )
@@ -30,6 +32,8 @@ type state struct {
 	dir   string   // "": there is none, because nothing can be written
 	dead  []string // state directories that no running daemon uses, dir among them
 	locks []*os.File
+	// passed has the locks of the daemon that this process has been, and passes ours on to the next one.
+	passed *fdstore.Store
 }
 
 // errForeign is an error of ownDir: the directory is another user's.
@@ -37,12 +41,12 @@ var errForeign = errors.New("somebody else may have planted it")
 
 // openState finds or makes the state of the host me in a data directory, and locks it. The
 // kernel releases the locks when the process exits, even if it is killed.
-func openState(data string, me hostID, log *slog.Logger) (_ *state, err error) {
+func openState(data string, me hostID, passed *fdstore.Store, log *slog.Logger) (_ *state, err error) {
 	top, err := stateDir(data, log)
 	if err != nil {
 		return nil, err
 	}
-	s := &state{}
+	s := &state{passed: passed}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -86,8 +90,8 @@ func openState(data string, me hostID, log *slog.Logger) (_ *state, err error) {
 
 // readonlyState is openState for a daemon that changes nothing: it does without where it
 // cannot write.
-func readonlyState(data string, me hostID, log *slog.Logger) (*state, error) {
-	s, err := openState(data, me, log)
+func readonlyState(data string, me hostID, passed *fdstore.Store, log *slog.Logger) (*state, error) {
+	s, err := openState(data, me, passed, log)
 	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, errForeign) {
 		log.Info("the data directory cannot be written to: without a page service, and nothing keeps a second daemon from serving it", "err", err)
 		return &state{}, nil
@@ -111,7 +115,8 @@ func pagesHome(data string, me hostID, log *slog.Logger) (dir string, err error)
 
 // lock locks a file for the life of the daemon.
 func (s *state) lock(data, file string) error {
-	lock, err := tryLock(file, os.O_CREATE)
+	name := lockName(file)
+	lock, err := takeLock(file, s.passed.Take(name))
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return served(data, file)
@@ -119,6 +124,7 @@ func (s *state) lock(data, file string) error {
 		return fmt.Errorf("lock data directory %s: %w", data, err)
 	}
 	s.locks = append(s.locks, lock)
+	s.passed.Pass(name, lock)
 	if err := lock.Truncate(0); err == nil {
 		name, _ := os.Hostname()
 		fmt.Fprintf(lock, "%d on %s\n", os.Getpid(), name)
@@ -131,6 +137,23 @@ func served(data, file string) error {
 	holder, _ := os.ReadFile(file)
 	return fmt.Errorf("data directory %s is %w, by process %s, perhaps of another container: stop that one first (hosts that share the directory and take themselves for the same one each need an --identity)",
 		data, errServed, strings.TrimSpace(string(holder)))
+}
+
+// lockName is the name of the descriptor by which a process that executes another program keeps a lock.
+func lockName(file string) string { return fmt.Sprintf("kv3fs-lock-%.8x", sha256.Sum256([]byte(file))) }
+
+// takeLock is tryLock for a file that this process may have locked before it executed its program; inherited is nil if not.
+func takeLock(file string, inherited *os.File) (*os.File, error) {
+	if inherited == nil {
+		return tryLock(file, os.O_CREATE)
+	}
+	is, err := os.Lstat(file)
+	of, bad := inherited.Stat()
+	if err == nil && bad == nil && os.SameFile(is, of) && unix.Flock(int(inherited.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		return inherited, nil
+	}
+	inherited.Close()
+	return tryLock(file, os.O_CREATE)
 }
 
 func tryLock(file string, flags int) (*os.File, error) {

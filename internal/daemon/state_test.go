@@ -28,7 +28,7 @@ var (
 
 func mustOpen(t *testing.T, data string, me hostID) *state {
 	t.Helper()
-	s, err := openState(data, me, quiet)
+	s, err := openState(data, me, nil, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestOneDaemonOnAKernel(t *testing.T) {
 	data := t.TempDir()
 	first := mustOpen(t, data, hostA)
 	for _, me := range []hostID{hostA, podB, named} {
-		if _, err := openState(data, me, quiet); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("served already, by process %d", os.Getpid())) {
+		if _, err := openState(data, me, nil, quiet); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("served already, by process %d", os.Getpid())) {
 			t.Errorf("second daemon %+v: %v", me, err)
 		}
 	}
@@ -57,7 +57,7 @@ func TestManyHostsStartAtOnce(t *testing.T) {
 		for n := range 8 {
 			hosts.Go(func() {
 				name := fmt.Sprint(n)
-				s, err := openState(data, hostID{Identity: "machine-" + name, Machine: name, Boot: "boot" + name, Host: name}, quiet)
+				s, err := openState(data, hostID{Identity: "machine-" + name, Machine: name, Boot: "boot" + name, Host: name}, nil, quiet)
 				if err != nil {
 					t.Error(err)
 					return
@@ -81,7 +81,7 @@ func TestBesideTheLastVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, me := range []hostID{hostA, {Identity: "machine-3", Machine: "3", Boot: "boot3", Host: "old-name"}} {
-		if _, err := openState(data, me, quiet); err == nil || !strings.Contains(err.Error(), "served already") {
+		if _, err := openState(data, me, nil, quiet); err == nil || !strings.Contains(err.Error(), "served already") {
 			t.Errorf("beside it: %v", err)
 		}
 	}
@@ -137,7 +137,7 @@ func TestNamesWhatItDoesNotUse(t *testing.T) {
 		}
 	}
 	var text strings.Builder
-	s, err := openState(data, hostA, slog.New(slog.NewTextHandler(&text, nil)))
+	s, err := openState(data, hostA, nil, slog.New(slog.NewTextHandler(&text, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func TestStateOpenToOthers(t *testing.T) {
 		if err := os.Chmod(dir, 0o777); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openState(data, hostA, quiet); err == nil || !strings.Contains(err.Error(), cure) || strings.Contains(err.Error(), "remove") {
+		if _, err := openState(data, hostA, nil, quiet); err == nil || !strings.Contains(err.Error(), cure) || strings.Contains(err.Error(), "remove") {
 			t.Errorf("%s: %v", dir, err)
 		}
 		if err := os.Chmod(dir, 0o2770|os.ModeSetgid); err != nil {
@@ -243,10 +243,10 @@ func TestStateOpenToOthers(t *testing.T) {
 	if err := os.Chown(top, 12345, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openState(data, hostA, quiet); !errors.Is(err, errForeign) || !strings.Contains(err.Error(), "chown -R 0 ") {
+	if _, err := openState(data, hostA, nil, quiet); !errors.Is(err, errForeign) || !strings.Contains(err.Error(), "chown -R 0 ") {
 		t.Errorf("another user's: %v", err)
 	}
-	if s, err := readonlyState(data, hostA, quiet); err != nil || s.dir != "" || s.noteSemaphores("x") != nil || s.removeLeftovers("") != 0 {
+	if s, err := readonlyState(data, hostA, nil, quiet); err != nil || s.dir != "" || s.noteSemaphores("x") != nil || s.removeLeftovers("") != 0 {
 		t.Errorf("another user's, only to be read: %+v, %v", s, err)
 	}
 }

@@ -23,24 +23,29 @@ type watchdog struct {
 	try      []func(context.Context) error
 	notify   func()
 	stopping atomic.Bool
+	paused   atomic.Bool
+	trying   chan struct{} // holds a value while something is tried
 	quit     chan struct{}
 }
 
-// startWatchdog starts the watchdog that systemd asks for. Without systemd there is none,
+// newWatchdog returns the watchdog that systemd asks for. Without systemd there is none,
 // and it does nothing.
-func startWatchdog(log *slog.Logger, try ...func(context.Context) error) *watchdog {
+func newWatchdog(log *slog.Logger, try ...func(context.Context) error) *watchdog {
 	limit, err := sdnotify.SdWatchdogEnabled(false)
 	if err != nil {
 		log.Warn("no watchdog", "err", err)
 	}
 	w := &watchdog{
-		log: log, interval: limit / 4, try: try, quit: make(chan struct{}),
+		log: log, interval: limit / 4, try: try, trying: make(chan struct{}, 1), quit: make(chan struct{}),
 		notify: func() { _, _ = sdnotify.SdNotify(false, sdnotify.SdNotifyWatchdog) },
 	}
-	if limit > 0 {
+	return w
+}
+
+func (w *watchdog) start() {
+	if w.interval > 0 {
 		go w.run()
 	}
-	return w
 }
 
 // run ends after end, but it may hang in a call that is tried: nothing waits for it.
@@ -63,13 +68,15 @@ func (w *watchdog) run() {
 
 // works returns nil if everything that is tried works, and while the daemon stops.
 func (w *watchdog) works() error {
+	w.trying <- struct{}{}
+	defer func() { <-w.trying }()
 	ctx, cancel := context.WithTimeout(context.Background(), w.interval)
 	defer cancel()
 	for _, try := range w.try {
-		if w.stopping.Load() {
+		if w.stopping.Load() || w.paused.Load() {
 			break
 		}
-		if err := try(ctx); err != nil && !w.stopping.Load() {
+		if err := try(ctx); err != nil && !w.stopping.Load() && !w.paused.Load() {
 			return err
 		}
 	}
@@ -78,6 +85,21 @@ func (w *watchdog) works() error {
 
 // stop has the watchdog try nothing any more: a stop has a bound of its own.
 func (w *watchdog) stop() { w.stopping.Store(true) }
+
+// pause has the watchdog try nothing until resume, and returns when nothing is being tried, or with an error when ctx ends before.
+func (w *watchdog) pause(ctx context.Context) error {
+	w.paused.Store(true)
+	select {
+	case w.trying <- struct{}{}:
+		<-w.trying
+		return nil
+	case <-ctx.Done():
+		w.resume()
+		return fmt.Errorf("the daemon's look at its own mount has not ended: %w", ctx.Err())
+	}
+}
+
+func (w *watchdog) resume() { w.paused.Store(false) }
 
 func (w *watchdog) end() { close(w.quit) }
 

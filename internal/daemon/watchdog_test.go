@@ -20,7 +20,7 @@ import (
 func TestWatchdog(t *testing.T) {
 	results := make(chan error)
 	reports := make(chan struct{}, 1)
-	w := &watchdog{
+	w := &watchdog{trying: make(chan struct{}, 1),
 		log: slog.New(slog.DiscardHandler), interval: time.Millisecond, quit: make(chan struct{}),
 		notify: func() { reports <- struct{}{} },
 		try:    []func(context.Context) error{func(context.Context) error { return <-results }},

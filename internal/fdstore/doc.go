@@ -16,6 +16,8 @@ package fdstore
 const (
 	Mount = "kv3fs-mount" // the FUSE device
 	Admin = "kv3fs-admin" // the listener of the admin address
+	// Peers begins the name of the listener for page services of other hosts.
+	Peers = "kv3fs-peers"
 	// Pages begins the names of the page service's listeners.
 	Pages = "kv3fs-pages"
 )

@@ -1,6 +1,7 @@
 package fdstore
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,9 @@ import (
 // Exec replaces the program of this process. What is kept, by Has or Keep, goes on to it, for Inherit. It returns only if that fails;
 // then nothing has changed. All threads must be able to end: one that is stuck in a call to a dead disk hangs it, and the process with it.
 func (s *Store) Exec(program string, args []string) error {
+	if s == nil {
+		return errors.New("execute: nothing can be passed on")
+	}
 	names, fds, err := s.numbers()
 	if err != nil {
 		return err

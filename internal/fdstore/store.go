@@ -35,6 +35,7 @@ type named struct {
 type kept struct {
 	conn syscall.Conn
 	of   Connection
+	own  bool // no manager has it, see Pass
 }
 
 // Connection is that of a FUSE device. The zero value is none.
@@ -177,7 +178,27 @@ func (s *Store) Has(name string, c syscall.Conn, of Connection) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept[name] = kept{c, of}
+	s.kept[name] = kept{conn: c, of: of}
+}
+
+// Pass is Has for a descriptor that only Exec passes on, such as a lock, which must end with the process.
+func (s *Store) Pass(name string, c syscall.Conn) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept[name] = kept{conn: c, own: true}
+}
+
+// Inherits reports whether there is an inherited descriptor of a name that nobody has taken.
+func (s *Store) Inherits(name string) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.inherited, func(n named) bool { return n.name == name })
 }
 
 // Keep is Has for a descriptor that the manager does not have: it returns when the manager has it, or has refused it.
@@ -216,6 +237,7 @@ func (s *Store) RemoveAll() error {
 		return nil
 	}
 	s.mu.Lock()
+	maps.DeleteFunc(s.kept, func(_ string, k kept) bool { return k.own })
 	names := slices.Sorted(maps.Keys(s.kept))
 	s.mu.Unlock()
 	var errs []error

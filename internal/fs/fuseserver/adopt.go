@@ -88,6 +88,36 @@ func CanAdopt(t *tree.Tree, point string, o Options) error {
 	return err
 }
 
+// CheckState returns an error if New, with these options, would not take over the mount that another daemon serves and
+// keeps in Options.State. acls says whether the data directory has any. It changes nothing.
+func CheckState(point string, acls bool, o Options) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	point, err := canonicalPoint(point)
+	if err != nil {
+		return err
+	}
+	r, err := o.recorded()
+	if err != nil {
+		return err
+	}
+	m := newMount(point, o)
+	if err := m.isLike(r, o); err != nil {
+		return err
+	}
+	open := map[uint64]*handleRecord{}
+	if err := o.State.ReadLog(handlesFile, handlesVersion, func(b []byte) error { return readHandle(open, b) }); err != nil {
+		return fmt.Errorf("what its clients have open: %w", err)
+	}
+	server, answer, err := negotiate(fuse.NewDefaultRawFileSystem(), fuseOptions(o, acls), r.Init)
+	if err == nil {
+		unix.Close(server.number)
+		err = sameTerms(r.Answer, answer)
+	}
+	return err
+}
+
 // adopt takes over the mount that a predecessor has left. It owns the device then.
 func (m *Mount) adopt(o Options, newFS func(device int) fuse.RawFileSystem, terms *fuse.MountOptions) (*record, error) {
 	r, own, server, err := m.mayAdopt(o, newFS, terms)
@@ -129,9 +159,21 @@ func (m *Mount) mayAdopt(o Options, newFS func(device int) fuse.RawFileSystem, t
 
 // fits compares what was recorded with what this daemon is to serve.
 func (m *Mount) fits(r *record, o Options) error {
+	if err := o.Recalled.whyNot(); err != nil {
+		return fmt.Errorf("what its clients have open is not known: %w", err)
+	}
+	if err := m.isLike(r, o); err != nil {
+		return err
+	}
+	if minor, ok := connectionOf(int(o.Adopt.Fd())); ok && minor != r.Minor {
+		return fmt.Errorf("the descriptor is of connection %d, and the mount of %d", minor, r.Minor)
+	}
+	return m.find(r.Minor)
+}
+
+// isLike returns an error that says in what a mount is not the one that this daemon is to serve.
+func (m *Mount) isLike(r *record, o Options) error {
 	switch {
-	case o.Recalled.whyNot() != nil:
-		return fmt.Errorf("what its clients have open is not known: %w", o.Recalled.whyNot())
 	case r.Point != m.point:
 		return fmt.Errorf("it is at %s, and this daemon's is to be at %s", r.Point, m.point)
 	case r.Cluster != o.Cluster:
@@ -141,10 +183,7 @@ func (m *Mount) fits(r *record, o Options) error {
 	case hasEnded(int(o.Adopt.Fd())):
 		return errors.New("its connection was ended meanwhile")
 	}
-	if minor, ok := connectionOf(int(o.Adopt.Fd())); ok && minor != r.Minor {
-		return fmt.Errorf("the descriptor is of connection %d, and the mount of %d", minor, r.Minor)
-	}
-	return m.find(r.Minor)
+	return nil
 }
 
 func (r *Recalled) whyNot() error {
@@ -253,7 +292,11 @@ func sameTerms(has, want []byte) error {
 	field("largest write", 36, 4)
 	field("time granularity", 40, 4)
 	field("number of pages in a request", 44, 2)
-	field("second set of capabilities", 48, 4)
+	if (binary.LittleEndian.Uint32(has[48:])^binary.LittleEndian.Uint32(want[48:]))&(fuse.CAP_PASSTHROUGH>>32) != 0 {
+		errs = append(errs, errors.New("passthrough is on in one and off in the other (--passthrough)"))
+	} else {
+		field("second set of capabilities", 48, 4)
+	}
 	field("depth of stacked file systems", 52, 4)
 	return errors.Join(errs...)
 }

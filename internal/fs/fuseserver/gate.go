@@ -41,8 +41,25 @@ const (
 	lastGateLook  = 5 * time.Millisecond
 )
 
+// Unanswered is the error of Gate: requests that came before it were not answered in time.
+type Unanswered struct {
+	point string
+	// Busy are being worked on. Of the others, Waiting have no answer and Held wait at the gate: what the kernel has not sent yet, and
+	// queues, is among them.
+	Busy, Waiting, Held int64
+	cause               error
+}
+
+// Error says how many there are.
+func (e *Unanswered) Error() string {
+	return fmt.Sprintf("mount %s: %d requests are being worked on, %d are not answered and %d are held back: %v", e.point, e.Busy, e.Waiting, e.Held, e.cause)
+}
+
+// Unwrap returns why Gate waited no longer.
+func (e *Unanswered) Unwrap() error { return e.cause }
+
 // Gate holds back all requests that come from now on, and returns when those that came before are answered, or with an
-// error that says how many are not when ctx ends. The caller hands the mount over, or calls Open.
+// error, Unanswered, when ctx ends before. The caller hands the mount over, or calls Open.
 func (m *Mount) Gate(ctx context.Context) error {
 	g := m.gate
 	if g == nil {
@@ -69,7 +86,7 @@ func (m *Mount) Gate(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			m.fs.tree.Commit()
-			return fmt.Errorf("mount %s: %d requests are being worked on, %d are not answered and %d are held back: %w", m.point, busy, waiting, held, ctx.Err())
+			return &Unanswered{m.point, busy, waiting, held, ctx.Err()}
 		case <-time.After(pause):
 		}
 	}

@@ -77,6 +77,10 @@ type Options struct {
 	// clients are cut off and there is a new one. nil: there is a new one.
 	Adopt *os.File
 
+	// HeldBack says that the predecessor of Adopt had answered all that it had begun, as Mount.Gate reports: no request that comes
+	// again was done.
+	HeldBack bool
+
 	// A test's: requests that come again are done again, and what is around all that answers requests.
 	twice bool
 	wrap  func(fuse.RawFileSystem) fuse.RawFileSystem

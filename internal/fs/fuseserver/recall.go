@@ -80,5 +80,10 @@ func (r *Recalled) Close() {
 	}
 }
 
+// Discard removes what a predecessor has left of its mount, which has ended.
+func Discard(state *restart.Dir) error {
+	return errors.Join(Forsake(state), state.Remove(handlesFile))
+}
+
 // Forsake has no successor take the mount over, because it would not know all that is open.
 func Forsake(state *restart.Dir) error { return state.Remove(recordFile) }

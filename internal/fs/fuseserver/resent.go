@@ -16,7 +16,7 @@ const resentBit = 1 << 63
 
 // resent reports whether a request may have been done already.
 func (fs *fileSystem) resent(h *fuse.InHeader) bool {
-	return fs.adopted && h.Unique&resentBit != 0 && !fs.opts.twice
+	return fs.adopted && h.Unique&resentBit != 0 && !fs.opts.HeldBack && !fs.opts.twice
 }
 
 // done returns OK for a request that was to make an error's cause so, and was sent again.

@@ -40,7 +40,18 @@ const (
 // Open opens the state in a directory, which it makes if it is missing. State that is not of id
 // is removed. The directory must lie in a tmpfs and be the caller's alone, since what is in it is
 // believed.
-func Open(path string, id Identity) (*Dir, error) {
+func Open(path string, id Identity) (*Dir, error) { return enter(path, id, nil) }
+
+// Reopen is Open for a process that has executed another program, and inherited the file of Lock, which Reopen owns; nil: it has not.
+func Reopen(path string, id Identity, inherited *os.File) (*Dir, error) {
+	d, err := enter(path, id, inherited)
+	if err != nil && inherited != nil {
+		_ = inherited.Close() // err is the first error
+	}
+	return d, err
+}
+
+func enter(path string, id Identity, inherited *os.File) (*Dir, error) {
 	if err := os.MkdirAll(path, private); err != nil {
 		return nil, fmt.Errorf("state of restarts: %w", err)
 	}
@@ -50,6 +61,12 @@ func Open(path string, id Identity) (*Dir, error) {
 	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("state of restarts: %w", err)
+	}
+	if inherited != nil && sameFile(lock, inherited) {
+		_ = lock.Close() // it would wait for the other one
+		lock = inherited
+	} else if inherited != nil {
+		_ = inherited.Close()
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = lock.Close()
@@ -82,6 +99,15 @@ func (d *Dir) adopt(id Identity) error {
 	}
 	return d.Write(identityFile, uint32(id.Format), text)
 }
+
+func sameFile(a, b *os.File) bool {
+	is, err := a.Stat()
+	other, bad := b.Stat()
+	return err == nil && bad == nil && os.SameFile(is, other)
+}
+
+// Lock returns the file by whose lock the state is this daemon's alone.
+func (d *Dir) Lock() *os.File { return d.lock }
 
 // Holds reports whether a directory has state, of whatever identity.
 func Holds(path string) bool {
@@ -218,6 +244,9 @@ func (d *Dir) Names(name string) ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), newSuffix) {
+			if d.lock == nil { // another daemon's, see Look
+				continue
+			}
 			_ = d.Remove(filepath.Join(name, e.Name()))
 			continue
 		}

@@ -187,6 +187,9 @@ func (p *poller) collect(w *worker, now int64) {
 func (p *poller) take(w *worker) job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.server.paused.Load() {
+		return job{}
+	}
 	for n := len(p.ready); n > 0 && len(p.ready) > 0; n-- {
 		u := p.ready[0]
 		p.ready = p.ready[:copy(p.ready, p.ready[1:])]

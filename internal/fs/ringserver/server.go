@@ -152,6 +152,7 @@ type Server struct {
 	inherited    inherited
 	successor    atomic.Bool // see Leave
 	closing      atomic.Bool // Close has begun
+	paused       atomic.Bool // see Pause
 }
 
 // New returns a Server that is ready for registrations. readonly reports whether a

@@ -19,6 +19,16 @@ func IsACL(name string) bool { return name == AccessACL || name == DefaultACL }
 // HasACLs reports whether the file system of the data directory keeps ACLs.
 func (t *Tree) HasACLs() bool { return t.acls }
 
+// KeepsACLs is HasACLs for a directory of which there is no tree.
+func KeepsACLs(dir string) bool {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return keepsACLs(fd)
+}
+
 func keepsACLs(fd int) bool {
 	_, err := unix.Getxattr(procPath(fd), AccessACL, nil)
 	return err == nil || err == unix.ENODATA

@@ -82,6 +82,25 @@ func (t *Tree) beginJournal(state *restart.Dir, lost func(error)) {
 	}
 }
 
+// Discard removes what a predecessor has left of nodes that nobody refers to any more, because its mount has ended. Their numbers are not
+// used again.
+func Discard(state *restart.Dir) error { return state.Remove(journalFile) }
+
+// CheckState returns an error if a tree would not go on with what another one keeps in state. It changes nothing.
+func CheckState(state *restart.Dir) error {
+	_, b, err := state.Read(generationFile)
+	switch {
+	case err != nil:
+		return fmt.Errorf("which daemons have used it: %w", err)
+	case len(b) != 8 || binary.LittleEndian.Uint64(b)+1 >= mostGenerations:
+		return fmt.Errorf("%s: %w", generationFile, restart.ErrDamaged)
+	}
+	if err := state.ReadLog(journalFile, journalVersion, newRecalled().read); err != nil {
+		return fmt.Errorf("what the kernel knows of files: %w", err)
+	}
+	return nil
+}
+
 // nextGeneration counts the daemons that have used the state.
 func nextGeneration(state *restart.Dir) (next uint64, err error) {
 	_, b, err := state.Read(generationFile)
