@@ -61,6 +61,7 @@ type cli struct {
 	Keep         keepCmd         `cmd:"" help:"Keep a directory that others serve within a size, from one of many hosts."`
 	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service for vLLM's and SGLang's 3FS connectors."`
 	Status       statusCmd       `cmd:"" help:"Show how the daemons of this host are: what they serve, since when, their limits, and what is wrong."`
+	Ready        readyCmd        `cmd:"" help:"Write and read a little through a ring of a mount, as an engine does, and say whether that works."`
 	Top          topCmd          `cmd:"" help:"Show live in a terminal what a daemon moves, holds, evicts and serves to whom."`
 	Stat         statCmd         `cmd:"" help:"Show a daemon's limits and what it has removed, or all that it knows of a file or directory."`
 	DU           duCmd           `cmd:"" name:"du" help:"Show what directories, programs and models take of a daemon's capacity."`

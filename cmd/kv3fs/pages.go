@@ -16,6 +16,7 @@ import (
 // pagesCmd runs the page service alone, or operates a running one.
 type pagesCmd struct {
 	Serve pagesServeCmd `cmd:"" help:"Run the page service alone, without a mount."`
+	Relay pagesRelayCmd `cmd:"" help:"Pass connections on to a page service that listens elsewhere, such as vLLM's in a pod."`
 	Stat  pagesStatCmd  `cmd:"" help:"Show the state of a running page service."`
 	LS    pagesListCmd  `cmd:"" name:"ls" help:"List the keys of a running page service, and their pages."`
 	Evict pagesEvictCmd `cmd:"" help:"Remove the least recently used keys now. Engines only see misses."`
