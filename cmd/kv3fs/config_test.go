@@ -246,6 +246,7 @@ var accepted = regexp.MustCompile(strings.Join([]string{
 	`^pages forget-rank rank 0$`,                    // ranks count from 0
 	`^keep scan-rate 0$`,                            // as fast as possible
 	`^du depth 0$`,                                  // the directory alone
+	`^ready wait 0s?$`,                              // once
 	`^(ls|stat|evict) (min|max)-uses 0$`,            // used never
 	`^(replay max-blocks|replay requests|plan capacity|trace generate seed|bench engine max-requests) 99999999999999999$`, // no bound
 	`^serve (pages-)?(lease|hold|reserve|quarantine) `,                                                                    // below
