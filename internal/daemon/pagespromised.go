@@ -32,7 +32,7 @@ const movedHandover = noteHolds + noteSpreads
 // settled returns after how long nobody relies on what was promised before an index was opened with these options.
 func settled(o pageservice.Options, promised pageservice.Promises, handover time.Duration) time.Duration {
 	all := promised.And(o.WithDefaults().Promises())
-	return max(all.Lease, all.Reserve) + all.Quarantine + o.LateWrites + handover
+	return max(all.Lease, all.Reserve) + all.Quarantine + all.LateWrites + handover
 }
 
 // settle notes that nobody relies any more on what was promised before, once that is so, unless ctx ends before. As long as it fails, the next start is

@@ -64,7 +64,7 @@ func TestMovedPromises(t *testing.T) {
 				long := brief()
 				h := m.startWith("a", stores[0], false, brief())
 				h.end(t)
-				long.Lease = 10 * time.Hour
+				long.Lease, long.LateWrites = 5*time.Hour, 5*time.Hour
 				h = m.startWith("a", stores[0], false, long) // who leads now tells its clients more
 				m.has(h, "K", false)
 				h.end(t)

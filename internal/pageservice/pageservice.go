@@ -163,16 +163,17 @@ type Promises struct {
 	Lease      time.Duration `json:"lease_ns,omitempty"`
 	Reserve    time.Duration `json:"reserve_ns,omitempty"`
 	Quarantine time.Duration `json:"quarantine_ns,omitempty"`
+	LateWrites time.Duration `json:"late_writes_ns,omitempty"` // what they gave up rests for so much longer
 }
 
 // Promises returns what an index with these options promises.
 func (o Options) Promises() Promises {
-	return Promises{Lease: o.Lease, Reserve: o.Reserve, Quarantine: o.Quarantine}
+	return Promises{Lease: o.Lease, Reserve: o.Reserve, Quarantine: o.Quarantine, LateWrites: o.LateWrites}
 }
 
 // And returns the promises that keep both.
 func (p Promises) And(q Promises) Promises {
-	return Promises{max(p.Lease, q.Lease), max(p.Reserve, q.Reserve), max(p.Quarantine, q.Quarantine)}
+	return Promises{max(p.Lease, q.Lease), max(p.Reserve, q.Reserve), max(p.Quarantine, q.Quarantine), max(p.LateWrites, q.LateWrites)}
 }
 
 // Keep reports whether whoever keeps p keeps q.

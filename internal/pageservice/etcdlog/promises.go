@@ -49,7 +49,7 @@ func (v *view) kept(o *Options) error {
 // relied returns for how long after a host began to lead clients may rely on what those before have promised.
 func (l *leader) relied() time.Duration {
 	p := l.promised
-	return max(p.Lease, p.Reserve) + p.Quarantine + l.cluster.LeaseTTL()
+	return max(p.Lease, p.Reserve) + p.Quarantine + p.LateWrites + l.cluster.LeaseTTL()
 }
 
 // shrink writes down what this host promises, once nobody relies on more.

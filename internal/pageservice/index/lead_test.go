@@ -83,6 +83,24 @@ func TestWhatTheFormerLeaderMayStillTellIsProtected(t *testing.T) {
 	}
 }
 
+// A page that the former leader has handed out to be written rests for as long as that one's options say that a write may come late.
+func TestLateWritesOfTheFormerLeader(t *testing.T) {
+	before, log := lead(t, nil, Options{}, nil)
+	mustInitialize(t, before, 1)
+	reserveOne(t, before, "a")
+
+	clock := newClock()
+	o := Options{Now: clock.now, Promised: pageservice.Promises{LateWrites: time.Hour}}
+	o.Options = o.WithDefaults()
+	x, _ := lead(t, log.recs, o, nil)
+	clock.advance(o.Reserve + o.Quarantine + time.Hour - 1)
+	if page := reserveOne(t, x, "b"); page != pageservice.None {
+		t.Fatalf("page %d was given out, and a write of the one before may still arrive", page)
+	}
+	clock.advance(1)
+	mustSave(t, x, "b")
+}
+
 // A log that was lost as a whole does not know which ranks have pages in use. So none that comes soon gets any; nor
 // does it from the next host that leads.
 func TestRanksThatALostLogMayHaveHadGetNoPagesForAWhile(t *testing.T) {

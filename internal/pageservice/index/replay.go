@@ -77,7 +77,8 @@ func (x *Index) promised() pageservice.Promises { return x.o.Promised.And(x.o.Pr
 // longestQuarantine is how long a page stays in quarantine if a client may have been told
 // of it just now.
 func (x *Index) longestQuarantine() int64 {
-	return x.longestUse() + int64(x.promised().Quarantine) + x.lateWrites()
+	p := x.promised()
+	return x.longestUse() + int64(p.Quarantine+p.LateWrites)
 }
 
 // replay applies one record.
@@ -158,7 +159,7 @@ func (s *space) replayConfirmed(r *rank, page uint32, keys *batch, i int) {
 	if !known {
 		id = s.newEntry(keys.hashes[i], strings.Clone(keys.keys[i]))
 		// Whoever has written it has confirmed it: no late write is to be feared.
-		s.entries.at(id).leaseUntil.Store(s.index.longestQuarantine() - s.index.lateWrites() - s.index.quarantine())
+		s.entries.at(id).leaseUntil.Store(s.index.longestUse() + int64(s.index.promised().Quarantine) - s.index.quarantine())
 	}
 	s.index.read++
 	s.entries.at(id).lastUse.Store(s.index.read - beforeAll)
@@ -185,7 +186,7 @@ func (s *space) replayedKey(keys *batch, i int) (id uint32, known bool) {
 func (s *space) replayReserved(r *rank, page uint32, hash uint64) {
 	s.disown(r, page)
 	p := s.index.promised()
-	r.hold(page, hold{state: late, busy: true, hash: hash, until: int64(p.Reserve+p.Quarantine) + s.index.lateWrites()})
+	r.hold(page, hold{state: late, busy: true, hash: hash, until: int64(p.Reserve + p.Quarantine + p.LateWrites)})
 }
 
 func (s *space) replayFreed(r *rank, page uint32) {
