@@ -18,10 +18,9 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
-	"github.com/kv3fs/kv3fs/internal/test/leaktest"
 )
 
-func TestMain(m *testing.M) { os.Exit(leaktest.Main(m)) }
+func TestMain(m *testing.M) { os.Exit(daemontest.Main(m)) }
 
 // patience bounds every wait: what is waited for happens within milliseconds on an idle machine.
 const patience = 4 * time.Minute

@@ -27,6 +27,7 @@ func TestPage(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, func(width, height int64) *page){
 		"numbers": testNumbers, "live": testLive, "hostile names": testHostile, "absent parts": testAbsent, "lost daemon": testLost, "failing API": testFailing, "slow API": testSlow,
 		"token": testToken, "phone": testPhone, "themes": testThemes, "keyboard": testKeyboard, "names and texts": testAccessible, "log": testLog, "unhealthy": testUnhealthy, "joined history": testJoined,
+		"evictions of a daemon": testEvictions, "hosts of daemons": testHosts,
 	} {
 		all.Go(func() {
 			tabs <- struct{}{}

@@ -209,16 +209,24 @@ export function showPages(a) {
   })), a.more > 0 ? h("p", { class: "quiet" }, `${format.plural(a.more, "more space")} left out.`) : null);
 }
 
-// Hosts.
+// Hosts. Those that are listed no more are shown for a while, since the API has only those that are.
+
+const goneSeconds = 3600;
+const listed = new Map(); // by id: what was said of a host last, and when
 
 export function showHosts(a) {
   if (!a.cluster) return draw(body("hosts"), say("One host: this daemon keeps its page index for itself. ", code("serve --pages-store etcd://HOST:2379/PREFIX"), " shares one among hosts."));
+  const now = Date.now() / 1000, here = new Set((a.hosts ?? []).map((o) => o.id));
+  for (const o of a.hosts ?? []) listed.set(o.id, { host: o, at: now });
+  for (const [id, o] of listed) if (now - o.at > goneSeconds) listed.delete(id);
+  const gone = Array.from(listed.values()).filter((o) => !here.has(o.host.id));
+  const who = (o) => h("span", { class: "stack" }, h("span", {}, name(o.id), o.self ? " (this one)" : null), h("small", {}, name(o.address)));
   draw(body("hosts"),
     a.leader ? null : h("p", { class: "wrong" }, "No host leads: keys can be neither stored nor found until one does."),
     a.why ? h("p", { class: "wrong" }, name(a.why, sentence)) : null,
-    table("Hosts", [words("Host"), words("Role"), number("Lag"), words("Version")], (a.hosts ?? []).map((o, i) => [
-      h("span", { class: "stack" }, h("span", {}, name(o.id), o.self ? " (this one)" : null), h("small", {}, name(o.address))), name(o.role),
-      o.lag === null || o.lag === undefined ? format.none : value(o.lag, format.plural(o.lag, "change"), `hosts:/hosts/${i}/lag`), name(o.version)])));
+    table("Hosts", [words("Host"), words("Role"), number("Lag"), words("Version")], [
+      ...(a.hosts ?? []).map((o, i) => [who(o), name(o.role), o.lag === null || o.lag === undefined ? format.none : value(o.lag, format.plural(o.lag, "change"), `hosts:/hosts/${i}/lag`), name(o.version)]),
+      ...gone.map((o) => [who(o.host), h("span", { class: "wrong" }, `gone, last listed at ${format.clock(o.at)}`), format.none, name(o.host.version)])]));
 }
 
 // Findings.
