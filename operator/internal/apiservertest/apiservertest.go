@@ -1,0 +1,41 @@
+// Package apiservertest has tests run against a real kube-apiserver over a real etcd.
+//
+// There is no scheduler, kubelet, controller of DaemonSets or garbage collector: a test that needs what they do does it itself.
+package apiservertest
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// Start starts a server with CRDs of those directories, and stops it with the test. It skips the test where KV3FS_KUBE_APISERVER does not name
+// a kube-apiserver, and fails it where KV3FS_REQUIRE_MOUNTS wants everything tested.
+func Start(t testing.TB, crds ...string) *rest.Config {
+	t.Helper()
+	program := os.Getenv("KV3FS_KUBE_APISERVER")
+	etcd, err := exec.LookPath("etcd")
+	if program == "" || err != nil {
+		missing := t.Skipf
+		if os.Getenv("KV3FS_REQUIRE_MOUNTS") != "" {
+			missing = t.Fatalf
+		}
+		missing("needs etcd (Debian's etcd-server) on the PATH and KV3FS_KUBE_APISERVER=$(scripts/kubeapiserver)")
+	}
+	env := &envtest.Environment{CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true}
+	env.ControlPlane.GetAPIServer().Path = program
+	env.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
+	config, err := env.Start()
+	if err != nil {
+		t.Fatalf("start kube-apiserver: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := env.Stop(); err != nil {
+			t.Errorf("stop kube-apiserver: %v", err)
+		}
+	})
+	return config
+}
