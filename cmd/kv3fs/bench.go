@@ -33,6 +33,7 @@ type benchRingCmd struct {
 	RunTime    time.Duration `default:"500ms" range:"1ms..1h" help:"Length of a run."`
 	Checksums  bool          `help:"Compare with the rings of a second daemon, which keeps checksums (serve --checksums on)."`
 	Scrape     bool          `help:"Compare with the same rings while the metrics of the benchmark's own daemon are read once a second, as by Prometheus, and it is asked for what an open dashboard asks for."`
+	Restart    bool          `name:"restart-state" help:"Compare with the rings of a second daemon, which outlive it (serve --restart-state), while those of the first one do not."`
 	NoFio      bool          `help:"Leave out the io_uring column even if fio is installed."`
 	JSON       bool          `name:"json" help:"Print the report as JSON instead of a table."`
 	NoProgress bool          `help:"Show no progress bar, even on a terminal."`
@@ -64,7 +65,7 @@ func (c *benchRingCmd) Run(ctx context.Context, out io.Writer, values *flagValue
 	o := ringbench.Options{
 		Data: c.Data, Mount: c.Mount, Scratch: c.Scratch, Binary: binary, IO: c.IO,
 		Depth: c.Depth, Rings: c.Rings, FileBytes: int64(c.FileBytes),
-		Runs: c.Runs, RunTime: c.RunTime, NoFio: c.NoFio, Checksums: c.Checksums, Scrape: c.Scrape,
+		Runs: c.Runs, RunTime: c.RunTime, NoFio: c.NoFio, Checksums: c.Checksums, Scrape: c.Scrape, Restart: c.Restart,
 		Notice: bar.notice,
 		Done:   bar.done,
 	}

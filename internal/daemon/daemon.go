@@ -141,6 +141,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	came := takeHandover(left, c.Log)
 	c.Mount.HeldBack = came.HeldBack
 	defer func() { err = errors.Join(err, endRestartState(left, leaves)) }()
+	defer tellRefused(left, c.Log)()
 	c.Rings.Restart = left
 	if n := st.removeLeftovers(ringserver.KeptSemaphores(left)); n > 0 {
 		c.Log.Info("removed the semaphores of a killed daemon", "semaphores", n)

@@ -23,6 +23,8 @@ type grants struct {
 	log  *slog.Logger
 	pace logpace.Pace
 
+	dir *restart.Dir // has the room for them
+
 	mu    sync.Mutex
 	kept  *restart.Log
 	live  map[uint64][]byte // records by id
@@ -48,8 +50,10 @@ const (
 	grantBegins = 'G'
 	grantEnds   = 'E'
 
-	// The log is written anew when it is larger than this, and four times as large as what holds.
+	// The log is written anew when it is larger than this, and twice as large as what holds.
 	compactGrantsBytes = 1 << 20
+	// grantRoom is what a byte of a record takes: once, as garbage, and once more while the log is written anew.
+	grantRoom = 3
 )
 
 // newGrants reads what the last daemon has left, which counts only if its mount has ended: the open files of one that goes on
@@ -58,7 +62,7 @@ func newGrants(dir *restart.Dir, sameMount bool, log *slog.Logger) (*grants, err
 	if dir == nil {
 		return nil, nil
 	}
-	g := &grants{log: log, live: map[uint64][]byte{}, inherited: map[uint64][]*inheritedGrant{}}
+	g := &grants{log: log, dir: dir, live: map[uint64][]byte{}, inherited: map[uint64][]*inheritedGrant{}}
 	var err error
 	g.kept, err = dir.OpenLog(grantsFile, grantsVersion, g.replay)
 	if g.kept == nil {
@@ -77,6 +81,12 @@ func newGrants(dir *restart.Dir, sameMount bool, log *slog.Logger) (*grants, err
 			return nil, errors.Join(err, g.kept.Close()) // it was decoded before
 		}
 		g.inherited[grant.Ino] = append(g.inherited[grant.Ino], &inheritedGrant{id: id, grant: grant})
+	}
+	for id, record := range g.live {
+		if uid, ok := userOf(record); !ok || !dir.Take(uid, grantRoom*int64(len(record))) {
+			g.bytes -= int64(len(record))
+			delete(g.live, id) // it holds for this daemon
+		}
 	}
 	g.said(g.compact()) // in vain it is the log of before, which says the same
 	return g, nil
@@ -124,6 +134,12 @@ func decodeGrant(record []byte) (grant tree.Grant, err error) {
 	return grant, err
 }
 
+// userOf returns the user of a record that was decoded before.
+func userOf(record []byte) (uid uint32, ok bool) {
+	grant, err := decodeGrant(record)
+	return grant.UID, err == nil
+}
+
 // Granted implements tree.Grants.
 func (g *grants) Granted(grant tree.Grant) (id uint64) {
 	text, err := json.Marshal(grant)
@@ -132,6 +148,9 @@ func (g *grants) Granted(grant tree.Grant) (id uint64) {
 	g.last++
 	if err == nil {
 		record := append(recordOf(grantBegins, g.last), text...)
+		if !g.dir.Take(grant.UID, grantRoom*int64(len(record))) {
+			return g.last
+		}
 		g.live[g.last] = record
 		g.bytes += int64(len(record))
 		err = g.kept.Append(record)
@@ -148,12 +167,16 @@ func (g *grants) Ended(id uint64) {
 }
 
 func (g *grants) endLocked(id uint64) {
-	if g.left {
+	record := g.live[id]
+	if g.left || record == nil {
 		return
+	}
+	if uid, ok := userOf(record); ok {
+		g.dir.Return(uid, grantRoom*int64(len(record)))
 	}
 	g.drop(id)
 	err := g.kept.Append(recordOf(grantEnds, id))
-	if size := g.kept.Bytes(); err == nil && size > compactGrantsBytes && size > 4*g.bytes {
+	if size := g.kept.Bytes(); err == nil && size > g.dir.Small(compactGrantsBytes) && size > 2*g.bytes {
 		err = g.compact()
 	}
 	g.said(err)

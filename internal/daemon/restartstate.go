@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -117,6 +118,32 @@ func restartIdentity(data string, me hostID) (of restart.Identity, name string, 
 // noRoom reports whether state could not be written because its tmpfs is full, which users can bring about.
 func noRoom(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.ENOMEM)
+}
+
+// tellRefused logs for whom there is no room in the state, until the caller ends it.
+func tellRefused(dir *restart.Dir, log *slog.Logger) (end func()) {
+	if dir == nil {
+		return func() {}
+	}
+	done := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		var pace logpace.Pace
+		for {
+			select {
+			case <-done:
+				return
+			case uid := <-dir.Refused():
+				if more, now := pace.Log("room"); now {
+					log.Warn("a user has used up its share of the state of restarts: some of what it has open or registered ends with this daemon", "uid", uid, "more", more)
+				}
+			}
+		}
+	})
+	return func() {
+		close(done)
+		telling.Wait()
+	}
 }
 
 // endRestartState leaves the state to a successor, or removes it.

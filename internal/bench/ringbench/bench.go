@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 
 	"github.com/kv3fs/kv3fs/internal/bench/measure"
+	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
 // Run measures and reports. An interrupted or failed run reports the cases that
@@ -22,7 +25,10 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if data == "" {
 		var flags []string
 		if o.Checksums { // they are what the others are compared with
-			flags = []string{"--checksums", "off"}
+			flags = append(flags, "--checksums", "off")
+		}
+		if o.Restart {
+			flags = append(flags, "--restart-state", "off")
 		}
 		start := measure.StartDaemon
 		if o.Scrape {
@@ -51,18 +57,31 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		b.scraped = own
 	}
 	if o.Checksums {
-		d, err := measure.StartMetered(ctx, o.Binary, o.Scratch, o.IO, "--checksums", "on")
-		if err != nil {
+		if b.keeper, err = measure.StartMetered(ctx, o.Binary, o.Scratch, o.IO, "--checksums", "on"); err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, d.Stop()) }()
-		if b.summed, err = makeFiles(ctx, d.Data, d.Mount, o.Rings, o.FileBytes); err != nil {
+		defer func() { err = errors.Join(err, b.keeper.Stop()) }()
+		if b.summed, err = makeFiles(ctx, b.keeper.Data, b.keeper.Mount, o.Rings, o.FileBytes); err != nil {
 			return nil, err
 		}
 		if err := b.summed.copyThroughRing(ctx); err != nil {
 			return nil, fmt.Errorf("bench: %w", err)
 		}
-		b.keeper = d
+	}
+	if o.Restart {
+		state, failed := newState()
+		if failed != nil {
+			return nil, fmt.Errorf("bench: %w", failed)
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(state)) }()
+		d, failed := measure.StartDaemon(ctx, o.Binary, o.Scratch, o.IO, "--restart-state", filepath.Join(state, "state"))
+		if failed != nil {
+			return nil, failed
+		}
+		defer func() { err = errors.Join(err, d.Stop()) }()
+		if b.outliving, err = makeFiles(ctx, d.Data, d.Mount, o.Rings, o.FileBytes); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := exec.LookPath("fio"); err != nil && b.fio {
 		b.fio = false
@@ -86,6 +105,8 @@ type bench struct {
 	// summed are the same files of a daemon that keeps checksums; nil: there is none.
 	summed *files
 	keeper *measure.Daemon // of summed
+	// outliving are the same files of a daemon whose rings outlive it; nil: there is none.
+	outliving *files
 	// scraped is the daemon whose metrics are read; nil: none.
 	scraped *measure.Daemon
 
@@ -104,7 +125,7 @@ func (b *bench) measure(ctx context.Context, c testCase, cases int) (_ Case, err
 		return Case{}, err
 	}
 	if b.o.IO == "direct" {
-		for _, f := range []*files{b.files, b.summed} {
+		for _, f := range []*files{b.files, b.summed, b.outliving} {
 			if f == nil {
 				continue
 			}
@@ -180,6 +201,13 @@ func (b *bench) contenders(ctx context.Context, c testCase) (all []contender, er
 		}
 		all = append(all, sums)
 	}
+	if b.outliving != nil {
+		journal, err := newRingContender(ctx, c, b.outliving, nameRestart)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, journal)
+	}
 	mount, err := newMountContender(c, b.files, ring.buffers(), direct)
 	if err != nil {
 		return all, err
@@ -195,3 +223,6 @@ func (b *bench) contenders(ctx context.Context, c testCase) (all []contender, er
 	}
 	return all, nil
 }
+
+// newState makes a directory for the state of restarts, which must be in a tmpfs.
+func newState() (string, error) { return os.MkdirTemp(shm.Dir, "kv3fs-bench-") }

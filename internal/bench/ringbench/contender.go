@@ -20,6 +20,7 @@ const (
 	nameRing    = "ring"
 	nameSums    = "checksums" // rings of a daemon that keeps them
 	nameScraped = "scraped"   // rings while the daemon's metrics are read
+	nameRestart = "restart"   // rings that outlive their daemon
 	nameMount   = "mount"
 	namePlain   = "plain"
 	nameFio     = "fio"

@@ -33,6 +33,8 @@ type Options struct {
 	Checksums bool
 	// Scrape adds the rings while the daemon's metrics are read once a second and a dashboard is open. Only with a daemon that Run starts.
 	Scrape bool
+	// Restart adds the rings of a second daemon, which keeps what its successor needs to go on with them. The first one does not.
+	Restart bool
 
 	// Notice gets lines for a person. Done is called after every run.
 	Notice func(line string)
@@ -87,6 +89,8 @@ func (o *Options) fillDefaults() error {
 		return errors.New("bench: --checksums compares two daemons that the benchmark starts: leave out --data and --mount")
 	case o.Data != "" && o.Scrape:
 		return errors.New("bench: --scrape reads the metrics of a daemon that the benchmark starts: leave out --data and --mount")
+	case o.Data != "" && o.Restart:
+		return errors.New("bench: --restart-state compares two daemons that the benchmark starts: leave out --data and --mount")
 	case o.Data == "" && o.Binary == "":
 		return errors.New("bench: no kv3fs to start a daemon from")
 	case !slices.Contains([]string{"auto", "buffered", "direct"}, o.IO):

@@ -46,6 +46,10 @@ type Case struct {
 	Scraped       *measure.Spread `json:"ring_scraped_gbps,omitempty"`
 	ScrapedToRing float64         `json:"ring_scraped_to_ring,omitempty"`
 
+	// Restart is of rings of a daemon that outlive it, beside those of one whose rings end with it.
+	Restart       *measure.Spread `json:"ring_restart_gbps,omitempty"`
+	RestartToRing float64         `json:"ring_restart_to_ring,omitempty"`
+
 	RingToPlain  float64 `json:"ring_to_plain"`
 	MountToPlain float64 `json:"mount_to_plain"`
 }
@@ -59,25 +63,26 @@ func caseOf(c testCase, rates map[string][]float64) Case {
 		s := measure.SpreadOf(f)
 		out.Fio = &s
 	}
-	if s := rates[nameSums]; len(s) > 0 {
-		spread := measure.SpreadOf(s)
-		out.Sums = &spread
-		if out.Ring.Median > 0 {
-			out.SumsToRing = spread.Median / out.Ring.Median
-		}
-	}
-	if s := rates[nameScraped]; len(s) > 0 {
-		spread := measure.SpreadOf(s)
-		out.Scraped = &spread
-		if out.Ring.Median > 0 {
-			out.ScrapedToRing = spread.Median / out.Ring.Median
-		}
-	}
+	out.Sums, out.SumsToRing = out.besideRing(rates[nameSums])
+	out.Scraped, out.ScrapedToRing = out.besideRing(rates[nameScraped])
+	out.Restart, out.RestartToRing = out.besideRing(rates[nameRestart])
 	if out.Plain.Median > 0 {
 		out.RingToPlain = out.Ring.Median / out.Plain.Median
 		out.MountToPlain = out.Mount.Median / out.Plain.Median
 	}
 	return out
+}
+
+// besideRing returns how rates compare with those of the ring; nil: there are none.
+func (c *Case) besideRing(rates []float64) (*measure.Spread, float64) {
+	if len(rates) == 0 {
+		return nil, 0
+	}
+	s := measure.SpreadOf(rates)
+	if c.Ring.Median <= 0 {
+		return &s, 0
+	}
+	return &s, s.Median / c.Ring.Median
 }
 
 func rateText(s measure.Spread) string {
@@ -96,6 +101,8 @@ const (
 	targetSumsDisk   = 0.95
 	targetSumsMemory = 0.85
 	targetScraped    = 0.98
+	targetRestart    = 0.95 // below 128 KiB
+	targetRestartBig = 0.99
 	targetRingMs     = 0.5
 	targetIovMs      = 5.0
 )
@@ -133,6 +140,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 		if c.Scraped != nil {
 			scraped := fmt.Sprintf("scraped/ring, %s of %s", c.Op, measure.SizeText(c.SizeBytes))
 			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", scraped, fmt.Sprintf("%.2f (%s GB/s)", c.ScrapedToRing, rateText(*c.Scraped)), targetScraped)
+		}
+		if c.Restart != nil {
+			target := targetRestart
+			if c.SizeBytes >= smallBytes {
+				target = targetRestartBig
+			}
+			restart := fmt.Sprintf("restart/ring, %s of %s", c.Op, measure.SizeText(c.SizeBytes))
+			fmt.Fprintf(&b, "%-34s %-24s at least %.2f\n", restart, fmt.Sprintf("%.3f (%s GB/s)", c.RestartToRing, rateText(*c.Restart)), target)
 		}
 		switch {
 		case c.SizeBytes >= 1<<20:

@@ -21,6 +21,8 @@ const (
 	leastHandleLog = 1 << 20
 	// handleShift is above the handle numbers of one daemon; none is used twice in the life of a mount.
 	handleShift = 40
+	// handleRoom is what a byte of a record takes: the log may treble, and is written anew beside it.
+	handleRoom = 4
 )
 
 // handleRecord says what a handle is. One with Closed has its number only.
@@ -40,6 +42,8 @@ type handleRecord struct {
 	Flags   uint32  `json:"flags,omitempty"`
 	Backing int32   `json:"backing,omitempty"`
 	Rights  backing `json:"rights,omitempty"`
+
+	room int64 // taken from the user's share
 }
 
 type virtualRecord struct {
@@ -70,6 +74,7 @@ func (r *handleRecord) check() error {
 // handleLog is the log. A nil one keeps nothing.
 type handleLog struct {
 	log     *restart.Log
+	state   *restart.Dir // has the room for it
 	lost    func(error)
 	failed  bool
 	compact int64
@@ -96,6 +101,16 @@ func readHandle(open map[uint64]*handleRecord, b []byte) error {
 	}
 	open[r.FH] = &r
 	return r.check()
+}
+
+// take takes room for a handle's record, and reports whether there is any. Without, the handle ends with this daemon.
+func (l *handleLog) take(r *handleRecord) bool {
+	b, err := json.Marshal(r)
+	if err != nil || !l.state.Take(r.UID, handleRoom*int64(len(b))) {
+		return false
+	}
+	r.room = handleRoom * int64(len(b))
+	return true
 }
 
 // append writes a record. The caller holds handles.mu.
@@ -127,6 +142,6 @@ func (l *handleLog) rewrite(all func(yield func(*handleRecord) bool)) error {
 		}
 		return nil
 	})
-	l.compact = max(leastHandleLog, 3*l.log.Bytes())
+	l.compact = max(l.state.Small(leastHandleLog), 3*l.log.Bytes())
 	return err
 }

@@ -75,7 +75,11 @@ func (t *handles) add(unique uint64, o openHandle) uint64 {
 			o.record = &handleRecord{}
 		}
 		o.record.FH, o.record.Unique, o.record.UID = t.last, unique&^resentBit, o.uid
-		t.log.append(o.record, t.records)
+		if t.log.take(o.record) {
+			t.log.append(o.record, t.records)
+		} else {
+			o.record = nil
+		}
 	}
 	t.open[t.last] = o
 	return t.last
@@ -89,7 +93,13 @@ func (t *handles) keep(r *Recalled, lost func(error)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = max(t.last, r.tree.Generation()<<handleShift)
-	t.log = &handleLog{log: r.log, lost: lost}
+	t.log = &handleLog{log: r.log, state: r.state, lost: lost}
+	for fh, o := range t.open {
+		if o.record != nil && !t.log.take(o.record) {
+			o.record = nil
+			t.open[fh] = o
+		}
+	}
 	if err := t.log.rewrite(t.records); err != nil {
 		t.log.failed = true
 		lost(err)
@@ -170,6 +180,7 @@ func (t *handles) take(fh uint64) openHandle {
 		return openHandle{gone: true, free: true}
 	}
 	if o.record != nil {
+		t.log.state.Return(o.record.UID, o.record.room)
 		t.log.append(&handleRecord{FH: fh, Closed: true}, t.records)
 	}
 	return o

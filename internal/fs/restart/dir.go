@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
 )
 
 // Identity says what state belongs to. State of another one is of no use.
@@ -26,6 +28,8 @@ type Dir struct {
 	lock      *os.File
 	prior     bool
 	discarded string
+	room      *quota.Quota
+	refused   chan uint32 // capacity 1
 }
 
 // ErrInUse says that another daemon has the directory.
@@ -75,7 +79,7 @@ func enter(path string, id Identity, inherited *os.File) (*Dir, error) {
 		}
 		return nil, fmt.Errorf("state of restarts: lock %s: %w", path, err)
 	}
-	d := &Dir{path: path, lock: lock}
+	d := &Dir{path: path, lock: lock, room: quota.New(roomIn(path)), refused: make(chan uint32, 1)}
 	if err := d.adopt(id); err != nil {
 		_ = lock.Close()
 		return nil, err

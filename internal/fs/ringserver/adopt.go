@@ -150,6 +150,9 @@ func (s *Server) readopt(id uint64, k *keptRegistration, link wire.Link, held ma
 			s.legacy.forget(id)
 		}
 	}()
+	if !s.legacy.charge(registrationFile(id), k.UID) {
+		return 0, errNoRoom
+	}
 	outlived := k.Owner != nil && held[*k.Owner]
 	if e.owner, err = s.owners.rejoin(k.UID, k.Owner, outlived && !s.opts.SameMount, e); err != nil {
 		if errors.Is(err, errOwnerGone) {
@@ -248,7 +251,7 @@ func (s *Server) rebuild(e *entry, c cred.Caller, fd int) (requests int, err err
 		e.iov = newIov(m, e.link.BlockBytes)
 		return 0, nil
 	}
-	j, all, err := openJournal(s.legacy.dir.Path(journalFile(e.id)), layout, s.journalBytes, e.UID)
+	j, all, err := openJournal(s.legacy.dir.Path(journalFile(e.id)), layout, s.legacy.dir, e.UID)
 	if err != nil {
 		m.Unmap()
 		return 0, fmt.Errorf("its journal: %w", err)
@@ -326,13 +329,15 @@ func (s *Server) adoptHandles() (held map[keptProcess]bool, err error) {
 			held[*h.Owner] = true
 		}
 		if err == nil && s.opts.SameMount {
-			err = s.owners.reopen(n, h)
+			if err = errNoRoom; s.legacy.charge(handleFile(n), h.UID) {
+				err = s.owners.reopen(n, h)
+			}
 		} else if err == nil { // nobody will say that it is closed
 			s.legacy.forgetHandle(n)
 		}
 		if err != nil {
 			s.log.Warn("a handle of the directory of registrations was given up", "handle", name, "err", err)
-			_ = s.legacy.dir.Remove(handlesDir + "/" + name)
+			s.legacy.remove(handlesDir + "/" + name)
 		}
 	}
 	return held, nil
@@ -466,12 +471,15 @@ func (s *Server) adoptSemaphores() error {
 				sems, err = decodeSemaphores(version, text, run)
 			}
 		}
+		if err == nil && !s.legacy.charge(semaphoresFile(uint32(uid)), uint32(uid)) {
+			err = errNoRoom
+		}
 		if err == nil {
 			err = s.submit.adopt(uint32(uid), sems)
 		}
 		if err != nil {
 			s.log.Warn("a user's submit semaphores were given up: its requests are found some 50 ms late until its clients open new rings", "user", name, "err", err)
-			_ = dir.Remove(semaphoresDir + "/" + name)
+			s.legacy.remove(semaphoresDir + "/" + name)
 			continue
 		}
 		for _, name := range sems {

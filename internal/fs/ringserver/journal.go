@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/fs/restart"
 	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/shm"
@@ -32,10 +31,10 @@ import (
 // methods are called with ring.mu held, and may be called on nil, the journal of a ring that ends with
 // its daemon.
 type journal struct {
-	m     *shm.Mapping
-	path  string
-	bytes *quota.Quota
-	uid   uint32
+	m    *shm.Mapping
+	path string
+	room keeping
+	uid  uint32
 
 	free          []int32 // slots
 	taken, posted uint64  // as stored
@@ -67,9 +66,11 @@ const (
 	slotBadIndex = 1 << 32 // in the word of the index
 )
 
-// mostJournalBytes bounds the journals of all rings together. A user other than root may have a
-// quarter. A ring of 1024 entries takes 132 KiB.
-const mostJournalBytes = 256 << 20
+// keeping bounds what the state of a daemon takes, see restart.Dir.Take. The journal of a ring of 1024 entries takes 132 KiB.
+type keeping interface {
+	Take(uid uint32, n int64) bool
+	Return(uid uint32, n int64)
+}
 
 // journalSlots returns how many requests of a ring can be in flight.
 func journalSlots(layout wire.Layout) int { return min(layout.Entries(), mostInflight) }
@@ -80,17 +81,17 @@ func journalSize(layout wire.Layout) int64 {
 
 // newJournal makes the journal of a ring whose daemon's markers are sqeTail and cqeHead. The memory is
 // allocated now: a store must not fault later.
-func newJournal(path string, layout wire.Layout, sqeTail, cqeHead int32, bytes *quota.Quota, uid uint32) (*journal, error) {
+func newJournal(path string, layout wire.Layout, sqeTail, cqeHead int32, in keeping, uid uint32) (*journal, error) {
 	size := journalSize(layout)
-	if !bytes.Take(uid, size) {
-		return nil, fmt.Errorf("the journals of this user's rings take too much: %w", syscall.ENOMEM)
+	if !in.Take(uid, size) {
+		return nil, errNoRoom
 	}
 	m, err := mapJournal(path, size, true)
 	if err != nil {
-		bytes.Return(uid, size)
+		in.Return(uid, size)
 		return nil, err
 	}
-	j := &journal{m: m, path: path, bytes: bytes, uid: uid, taken: uint64(sqeTail), posted: uint64(cqeHead), posting: uint64(cqeHead)}
+	j := &journal{m: m, path: path, room: in, uid: uid, taken: uint64(sqeTail), posted: uint64(cqeHead), posting: uint64(cqeHead)}
 	for i := journalSlots(layout) - 1; i >= 0; i-- {
 		j.free = append(j.free, int32(i))
 	}
@@ -143,17 +144,17 @@ type unfinished struct {
 
 // openJournal opens the journal that a predecessor has left of a ring, and returns what was in flight,
 // in the order in which it was taken. An error that is restart.ErrDamaged says that it cannot be believed.
-func openJournal(path string, layout wire.Layout, bytes *quota.Quota, uid uint32) (*journal, []unfinished, error) {
+func openJournal(path string, layout wire.Layout, in keeping, uid uint32) (*journal, []unfinished, error) {
 	size := journalSize(layout)
-	if !bytes.Take(uid, size) {
-		return nil, nil, fmt.Errorf("the journals of this user's rings take too much: %w", syscall.ENOMEM)
+	if !in.Take(uid, size) {
+		return nil, nil, errNoRoom
 	}
 	m, err := mapJournal(path, size, false)
 	if err != nil {
-		bytes.Return(uid, size)
+		in.Return(uid, size)
 		return nil, nil, err
 	}
-	j := &journal{m: m, path: path, bytes: bytes, uid: uid}
+	j := &journal{m: m, path: path, room: in, uid: uid}
 	all, err := j.recover(layout)
 	if err != nil {
 		j.close()
@@ -308,6 +309,6 @@ func (j *journal) close() {
 	if j != nil {
 		size := j.m.Len()
 		j.m.Unmap()
-		j.bytes.Return(j.uid, size)
+		j.room.Return(j.uid, size)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -115,6 +117,52 @@ type keptHandle struct {
 // legacy is what a successor will find. A nil one keeps nothing.
 type legacy struct {
 	dir *restart.Dir
+
+	mu      sync.Mutex
+	charged map[string]uint32 // the users of small files, by name
+}
+
+// keptFileBytes is what a small file takes in a tmpfs: a page, and what the kernel must know of it.
+const keptFileBytes = 5 << 10
+
+// errNoRoom says that a user's share of the state of restarts is used up.
+var errNoRoom = fmt.Errorf("what this user has the daemon keep for the next one takes too much: %w", syscall.ENOMEM)
+
+// charge takes room for a small file.
+func (k *legacy) charge(name string, uid uint32) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, has := k.charged[name]; has {
+		return true
+	}
+	if !k.dir.Take(uid, keptFileBytes) {
+		return false
+	}
+	k.charged[name] = uid
+	return true
+}
+
+// write writes a small file of a user's.
+func (k *legacy) write(name string, uid uint32, text []byte) error {
+	if !k.charge(name, uid) {
+		return errNoRoom
+	}
+	err := k.dir.Write(name, keptVersion, text)
+	if err != nil {
+		k.remove(name)
+	}
+	return err
+}
+
+// remove removes a small file. What stays, because root has changed the directory, is looked at by a successor.
+func (k *legacy) remove(name string) {
+	_ = k.dir.Remove(name)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if uid, has := k.charged[name]; has {
+		k.dir.Return(uid, keptFileBytes)
+		delete(k.charged, name)
+	}
 }
 
 func newLegacy(dir *restart.Dir) (*legacy, error) {
@@ -126,7 +174,7 @@ func newLegacy(dir *restart.Dir) (*legacy, error) {
 			return nil, err
 		}
 	}
-	return &legacy{dir: dir}, nil
+	return &legacy{dir: dir, charged: map[string]uint32{}}, nil
 }
 
 func registrationFile(id uint64) string { return registrationsDir + "/" + strconv.FormatUint(id, 10) }
@@ -154,13 +202,13 @@ func (k *legacy) keep(e *entry, c cred.Caller) error {
 	if err != nil {
 		return err
 	}
-	return k.dir.Write(registrationFile(e.id), keptVersion, text)
+	return k.write(registrationFile(e.id), e.UID, text)
 }
 
 // forget removes a registration, and its journal.
 func (k *legacy) forget(id uint64) {
 	if k != nil {
-		_ = k.dir.Remove(registrationFile(id)) // what stays, because root has changed the directory, is looked at by a successor
+		k.remove(registrationFile(id))
 		_ = k.dir.Remove(journalFile(id))
 	}
 }
@@ -175,13 +223,13 @@ func (k *legacy) keepHandle(n uint64, uid uint32, w *owner) {
 		h.Owner = &keptProcess{TGID: w.tgid, Start: w.start}
 	}
 	if text, err := h.encode(); err == nil {
-		_ = k.dir.Write(handleFile(n), keptVersion, text) // without it, a process's registrations end with it after a restart
+		_ = k.write(handleFile(n), uid, text) // without it, a process's registrations end with it after a restart
 	}
 }
 
 func (k *legacy) forgetHandle(n uint64) {
 	if k != nil {
-		_ = k.dir.Remove(handleFile(n))
+		k.remove(handleFile(n))
 	}
 }
 
@@ -198,12 +246,12 @@ func (k *legacy) keepSemaphores(uid uint32, sems [3]*submitSem) error {
 	if err != nil {
 		return err
 	}
-	return k.dir.Write(semaphoresFile(uid), keptVersion, text)
+	return k.write(semaphoresFile(uid), uid, text)
 }
 
 func (k *legacy) forgetSemaphores(uid uint32) {
 	if k != nil {
-		_ = k.dir.Remove(semaphoresFile(uid))
+		k.remove(semaphoresFile(uid))
 	}
 }
 

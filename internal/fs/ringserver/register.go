@@ -127,7 +127,7 @@ func (s *Server) outlive(e *entry) {
 		return
 	}
 	r := e.ring
-	j, err := newJournal(s.legacy.dir.Path(journalFile(e.id)), r.layout, r.sqeTail, r.cqeHead, s.journalBytes, e.UID)
+	j, err := newJournal(s.legacy.dir.Path(journalFile(e.id)), r.layout, r.sqeTail, r.cqeHead, s.legacy.dir, e.UID)
 	if err != nil {
 		if more, now := s.pace.Log("journal"); now {
 			s.log.Warn("a ring will end with this daemon: its journal cannot be made", "uid", e.UID, "err", err, "more", more)

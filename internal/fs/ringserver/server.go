@@ -146,13 +146,12 @@ type Server struct {
 	device      [2]*histogram.Histogram // see Device
 	stuck       bool                    // Run has left stuck workers behind
 
-	legacy       *legacy       // nil: nothing outlives this daemon
-	lastID       atomic.Uint64 // of registrations in legacy
-	journalBytes *quota.Quota
-	inherited    inherited
-	successor    atomic.Bool // see Leave
-	closing      atomic.Bool // Close has begun
-	paused       atomic.Bool // see Pause
+	legacy    *legacy       // nil: nothing outlives this daemon
+	lastID    atomic.Uint64 // of registrations in legacy
+	inherited inherited
+	successor atomic.Bool // see Leave
+	closing   atomic.Bool // Close has begun
+	paused    atomic.Bool // see Pause
 }
 
 // New returns a Server that is ready for registrations. readonly reports whether a
@@ -178,7 +177,7 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 	}
 	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes), traffic: rows.New[string](mostDirectories, newDirectoryTraffic), clients: rows.New[clientKey](mostClients, newClientTraffic), device: newDeviceTimes()}
 	s.SetSlowIO(o.SlowIO)
-	s.leftovers, s.journalBytes = newLeftovers(o.Logger), quota.New(mostJournalBytes)
+	s.leftovers = newLeftovers(o.Logger)
 	var err error
 	if s.legacy, err = newLegacy(o.Restart); err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ type Dir struct {
 	fd   int
 
 	mu   sync.Mutex
+	read bool   // some entries were
 	next int64  // position after the last entry that was returned
 	rest []byte // entries read and not returned yet
 	buf  []byte
@@ -73,6 +74,12 @@ func (d *Dir) Sync() error { return unix.Fsync(d.fd) }
 func (d *Dir) List(from int64, fn func(Dirent) bool) (ended bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !d.read && from != 0 {
+		if err := d.begin(); err != nil {
+			return false, err
+		}
+	}
+	d.read = true
 	if from != d.next || from == 0 {
 		if _, err := unix.Seek(d.fd, from, 0); err != nil {
 			return false, err
@@ -104,6 +111,19 @@ func (d *Dir) List(from int64, fn func(Dirent) bool) (ended bool, err error) {
 			return false, nil
 		}
 		d.next, d.rest = e.Next, d.rest[size:]
+	}
+}
+
+// begin reads the first entries of a directory whose listing was begun by a predecessor. ext4 takes the position at which an open directory
+// is read first for the one that it begins with whenever it is read from 0: after the last entry, it would look empty from then on.
+func (d *Dir) begin() error {
+	for {
+		d.needBuffer()
+		_, err := unix.Getdents(d.fd, d.buf)
+		if err != unix.EINTR {
+			d.dropBuffer()
+			return err
+		}
 	}
 }
 

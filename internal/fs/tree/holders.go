@@ -15,7 +15,9 @@ func (t *Tree) Charge(id uint64, uid uint32) {
 	}
 	n.uid, n.charged = uid, true
 	t.held[uid]++
-	t.noteLocked(func(b []byte) []byte { return appendCharge(b, id, uid) })
+	if t.takeNodeRoomLocked(n); !n.unkept {
+		t.noteLocked(func(b []byte) []byte { return appendCharge(b, id, uid) })
+	}
 }
 
 // dischargeLocked takes back Charge when a node is dropped.
@@ -25,6 +27,7 @@ func (t *Tree) dischargeLocked(n *node) {
 	if !n.charged {
 		return
 	}
+	t.returnRoomLocked(n)
 	t.held[n.uid]--
 	invariants.Check(t.held[n.uid] >= 0, "user %d holds %d nodes", n.uid, t.held[n.uid])
 	if t.held[n.uid] == 0 {

@@ -37,8 +37,9 @@ const (
 
 // journal is the log of a tree's nodes. A nil one keeps nothing.
 type journal struct {
-	log  *restart.Log
-	lost func(error) // called once if the log cannot be written: a successor will not know the nodes
+	log   *restart.Log
+	state *restart.Dir // has the room for it
+	lost  func(error)  // called once if the log cannot be written: a successor will not know the nodes
 
 	pending []byte // records that are not written yet; guarded by Tree.mu
 	// made counts the records, written those of them that are.
@@ -73,7 +74,7 @@ func (t *Tree) beginJournal(state *restart.Dir, lost func(error)) {
 	if t.recalledErr = errors.Join(t.recalledErr, err); t.recalledErr != nil {
 		r = newRecalled()
 	}
-	t.journal = &journal{log: log, lost: lost, compact: max(leastCompacted, 3*log.Bytes()), grown: make(chan struct{}, 1)}
+	t.journal = &journal{log: log, state: state, lost: lost, compact: max(state.Small(leastCompacted), 3*log.Bytes()), grown: make(chan struct{}, 1)}
 	t.recalled = t.recall(r)
 	if t.recalledErr != nil {
 		if err := t.compactNow(); err != nil {
@@ -189,7 +190,7 @@ func (t *Tree) compactJournal(ctx context.Context) {
 		if err != nil {
 			j.fail(err)
 		}
-		j.compact = max(leastCompacted, 3*j.log.Bytes())
+		j.compact = max(j.state.Small(leastCompacted), 3*j.log.Bytes())
 		j.writing.Unlock()
 	}
 }
@@ -220,7 +221,7 @@ func (t *Tree) snapshot(b []byte, s *indexShard[uint64, *node]) []byte {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, n := range s.m {
-		if n == t.root {
+		if n == t.root || n.unkept {
 			continue
 		}
 		b = appendNode(b, n, !t.identified(n))
@@ -273,7 +274,7 @@ func (t *Tree) noteNewLocked(n *node) {
 
 // noteMarkLocked appends a record that has a node only.
 func (t *Tree) noteMarkLocked(kind byte, n *node) {
-	if j := t.journal; j != nil {
+	if j := t.journal; j != nil && !n.unkept {
 		j.pending = appendMark(j.pending, kind, n.id)
 		j.made.Add(1)
 	}
@@ -288,7 +289,7 @@ func (t *Tree) noteMoving(n *node, from, to place) {
 
 // noteRefsLocked notes how many references the kernel has to n.
 func (t *Tree) noteRefsLocked(n *node) {
-	if j := t.journal; j != nil && n != t.root {
+	if j := t.journal; j != nil && n != t.root && !n.unkept {
 		j.pending = appendRefs(j.pending, n.id, n.lookups)
 		j.made.Add(1)
 	}
@@ -296,7 +297,7 @@ func (t *Tree) noteRefsLocked(n *node) {
 
 // notePlaceLocked notes a place of n: that it has become the main one, one more, or none.
 func (t *Tree) notePlaceLocked(kind byte, n *node, p place) {
-	if j := t.journal; j != nil && n != t.root {
+	if j := t.journal; j != nil && n != t.root && !n.unkept {
 		j.pending = appendPlace(j.pending, kind, n.id, p)
 		j.made.Add(1)
 	}

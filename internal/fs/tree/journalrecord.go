@@ -21,6 +21,7 @@ const (
 	recordLock              // of a directory
 	recordUnlock
 	recordMoving // it is about to be moved from one place to another
+	recordUnkept // it is not to be known any more
 )
 
 const (
@@ -174,7 +175,7 @@ func (r *recordReader) record() (v recordValue) {
 		v.id, v.lookups = r.number(), r.number()
 	case recordPlace, recordLink, recordUnlink:
 		v.id, v.at = r.number(), r.place()
-	case recordGone, recordAside:
+	case recordGone, recordAside, recordUnkept:
 		v.id = r.number()
 	case recordCharge:
 		v.id, v.uid = r.number(), uint32(r.upTo(mostUint32))

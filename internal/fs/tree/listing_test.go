@@ -58,3 +58,37 @@ func TestListingsHaveBoundedBuffers(t *testing.T) {
 		t.Errorf("%d closed listings count as having a buffer", n)
 	}
 }
+
+// A listing that goes on where a predecessor's has ended can be begun again.
+func TestListingBegunByAPredecessor(t *testing.T) {
+	tr, dir := newTree(t, Options{})
+	for i := range 3 {
+		if err := os.WriteFile(fmt.Sprint(dir, "/", i), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var ends []int64
+	list := func(d *Dir, from int64) (n int) {
+		if ended, err := d.List(from, func(e Dirent) bool {
+			n++
+			ends = append(ends, e.Next)
+			return true
+		}); err != nil || !ended {
+			t.Fatal(ended, err)
+		}
+		return n
+	}
+	before := must(tr.OpenDir(RootID))
+	list(before, 0)
+	before.Close()
+	for i, at := range ends[:3] {
+		d := must(tr.OpenDir(RootID))
+		if n := list(d, at); n != 2-i {
+			t.Errorf("%d entries after the %dth, want %d", n, i+1, 2-i)
+		}
+		if n := list(d, 0); n != 3 {
+			t.Errorf("read from the start after the %dth: %d entries, want 3", i+1, n)
+		}
+		d.Close()
+	}
+}

@@ -57,12 +57,14 @@ type node struct {
 	lookups  uint64 // references the kernel counts
 	children int    // places in this directory; each keeps it from being dropped
 	charged  bool
+	unkept   bool // a successor is not to know it: there is no room for it in the state
 
 	// paged says that the kernel may hold bytes of the file in pages of its own, see
 	// CachePages.
 	paged atomic.Bool
 	// aside says that the file was set aside. Its name, which the kernel still has, must not lead to it.
 	aside atomic.Bool
+	kept  uint32 // room taken for it in the state; guarded by Tree.mu
 
 	open atomic.Pointer[openFile]
 
@@ -149,6 +151,7 @@ func (t *Tree) seenLocked(n *node, p place, st *unix.Statx_t, generation uint64)
 				t.links[n] = make(map[place]bool)
 			}
 			t.links[n][p] = true
+			t.takeRoomLocked(n, linkBytes+len(p.name))
 			t.notePlaceLocked(recordLink, n, p)
 		}
 		return
@@ -162,10 +165,11 @@ func (t *Tree) seenLocked(n *node, p place, st *unix.Statx_t, generation uint64)
 // moveLocked makes p the place of n.
 func (t *Tree) moveLocked(n *node, p place) {
 	p.parent.children++
-	old := n.parent
+	old := n.place
 	n.place = p
+	t.takeRoomLocked(n, len(p.name)-len(old.name))
 	t.notePlaceLocked(recordPlace, n, p)
-	t.leftLocked(old)
+	t.leftLocked(old.parent)
 }
 
 // leftLocked drops one place from directory d.
@@ -200,6 +204,7 @@ func (t *Tree) unplaceLocked(n *node, p place) {
 	if n.place == p {
 		for other := range others {
 			n.place = other
+			t.takeRoomLocked(n, len(other.name)-len(p.name))
 			t.notePlaceLocked(recordPlace, n, other)
 			t.dropLinkLocked(n, other)
 			t.leftLocked(p.parent)
@@ -211,6 +216,7 @@ func (t *Tree) unplaceLocked(n *node, p place) {
 // dropLinkLocked removes a place from links.
 func (t *Tree) dropLinkLocked(n *node, p place) {
 	delete(t.links[n], p)
+	t.takeRoomLocked(n, -linkBytes-len(p.name))
 	t.notePlaceLocked(recordUnlink, n, p)
 	if len(t.links[n]) == 0 {
 		delete(t.links, n)
@@ -230,9 +236,11 @@ func (t *Tree) moved(n *node, from, to place) {
 		if !others[to] {
 			to.parent.children++
 			others[to] = true
+			t.takeRoomLocked(n, linkBytes+len(to.name))
 			t.notePlaceLocked(recordLink, n, to)
 		}
 		delete(others, from)
+		t.takeRoomLocked(n, -linkBytes-len(from.name))
 		t.notePlaceLocked(recordUnlink, n, from)
 		t.leftLocked(from.parent)
 		return

@@ -89,6 +89,8 @@ func (r *recalled) apply(v *recordValue) {
 		n.gone = true
 	case recordAside:
 		n.node.aside.Store(true)
+	case recordUnkept:
+		delete(r.nodes, v.id)
 	case recordCharge:
 		n.node.uid, n.node.charged = v.uid, true
 	case recordMoving:
@@ -211,6 +213,11 @@ func (t *Tree) recall(r *recalled) int {
 	}
 	for _, n := range r.nodes {
 		t.recallPlacesLocked(r, n)
+	}
+	for _, n := range r.nodes {
+		if n.node.charged {
+			t.takeNodeRoomLocked(n.node)
+		}
 	}
 	t.mu.Unlock()
 	t.locksMu.Lock()

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,6 +35,8 @@ type Options struct {
 	// no process of the test, which sees its mount.
 	OwnPIDs bool
 	Binary  string // the program; empty: Binary's
+	// Hold has it run under kv3fs hold, which starts it again whenever it has ended. PID, Signal and Kill then mean that one.
+	Hold bool
 }
 
 // Daemon is a kv3fs that serves Data at Mount.
@@ -62,6 +66,10 @@ type output struct {
 	text    bytes.Buffer
 	serving chan struct{} // closed when it says that it serves
 	said    bool
+
+	whole int           // the bytes of text that are whole lines
+	times int           // how often these say that it serves
+	again chan struct{} // closed when times grows
 }
 
 func (o *output) Write(b []byte) (int, error) {
@@ -72,7 +80,23 @@ func (o *output) Write(b []byte) (int, error) {
 		o.said = true
 		close(o.serving)
 	}
+	rest := o.text.Bytes()[o.whole:]
+	if end := bytes.LastIndexByte(rest, '\n') + 1; end > 0 {
+		o.whole += end
+		if n := bytes.Count(rest[:end], []byte("msg=serving ")); n > 0 {
+			o.times += n
+			close(o.again)
+			o.again = make(chan struct{})
+		}
+	}
 	return len(b), nil
+}
+
+// served returns how often the log says that a daemon serves, and a channel that is closed when it says so once more.
+func (o *output) served() (times int, again <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.times, o.again
 }
 
 func (o *output) String() string {
@@ -183,8 +207,12 @@ func makeDir(path string, mode os.FileMode, uid uint32) error {
 // Start starts the daemon, or starts it again after Kill, and returns when it serves.
 func (d *Daemon) Start(t testing.TB) {
 	t.Helper()
-	p := &process{ended: make(chan struct{}), log: output{serving: make(chan struct{})}}
-	p.cmd = exec.Command(d.options.Binary, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--cluster", "stage", "--admin-listen", "off", "--restart-state", "off"}, d.options.Flags...)...)
+	p := &process{ended: make(chan struct{}), log: output{serving: make(chan struct{}), again: make(chan struct{})}}
+	var hold []string
+	if d.options.Hold {
+		hold = []string{"hold", "--"}
+	}
+	p.cmd = exec.Command(d.options.Binary, append(hold, append([]string{"serve", "--data", d.Data, "--mount", d.Mount, "--cluster", "stage", "--admin-listen", "off", "--restart-state", "off"}, d.options.Flags...)...)...)
 	p.cmd.Dir = "/"
 	p.cmd.Env = append(os.Environ(), d.options.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.log, &p.log
@@ -248,6 +276,48 @@ func contain(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 }
 
+// Served returns how often a daemon has begun to serve since Start: with Options.Hold, there may be many one after the other.
+func (d *Daemon) Served() int {
+	times, _ := d.now.log.served()
+	return times
+}
+
+// AwaitServed returns when daemons have begun to serve so often since Start.
+func (d *Daemon) AwaitServed(t testing.TB, times int) {
+	t.Helper()
+	limit := time.NewTimer(2 * startLimit)
+	defer limit.Stop()
+	for {
+		n, again := d.now.log.served()
+		if n >= times {
+			return
+		}
+		select {
+		case <-again:
+		case <-d.now.ended:
+			t.Fatalf("the daemon ended: %v\n%s", d.now.err, d.Log())
+		case <-limit.C:
+			t.Fatalf("daemons have begun to serve %d times, not %d\n%s", n, times, d.Log())
+		}
+	}
+}
+
+// Server returns the process id of the one that has begun to serve last, as the log says.
+func (d *Daemon) Server(t testing.TB) int {
+	t.Helper()
+	all := servingPID.FindAllStringSubmatch(d.Log(), -1)
+	if len(all) == 0 {
+		t.Fatalf("nothing serves\n%s", d.Log())
+	}
+	pid, err := strconv.Atoi(all[len(all)-1][1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+var servingPID = regexp.MustCompile(`msg=serving .* pid=(\d+)`)
+
 // PID returns the process id of the daemon.
 func (d *Daemon) PID() int { return d.now.cmd.Process.Pid }
 
@@ -276,6 +346,12 @@ func (d *Daemon) Alive() bool {
 
 // SetEnv changes what is added to the environment of the next Start.
 func (d *Daemon) SetEnv(env ...string) { d.options.Env = env }
+
+// Held reports whether the daemon runs under kv3fs hold.
+func (d *Daemon) Held() bool { return d.options.Hold }
+
+// Unhold has the next Start do without Options.Hold.
+func (d *Daemon) Unhold() { d.options.Hold = false }
 
 // Signal sends a signal and does not wait for its effect.
 func (d *Daemon) Signal(sig os.Signal) error { return d.now.cmd.Process.Signal(sig) }

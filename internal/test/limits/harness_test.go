@@ -32,6 +32,7 @@ func programs() map[string]hostile.Program {
 		semPrograms(),
 		mountPrograms(),
 		pagesPrograms(),
+		restartPrograms(),
 	} {
 		maps.Copy(all, of)
 	}

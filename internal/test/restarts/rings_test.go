@@ -1,4 +1,4 @@
-package ringrestarts
+package restarts
 
 import (
 	"context"
@@ -38,6 +38,7 @@ type load struct {
 	busy     [blocks]bool
 	canaries map[int]uint64 // of buffers that no request has
 	done     int
+	progress chan struct{} // a value when some were done
 }
 
 type flight struct {
@@ -55,7 +56,7 @@ func pattern(file int, block int, version uint64) []byte {
 
 func newLoad(t *testing.T, mount, data string, rng *rand.Rand) *load {
 	t.Helper()
-	l := &load{t: t, rng: rng, dir: data, canaries: map[int]uint64{}}
+	l := &load{t: t, rng: rng, dir: data, canaries: map[int]uint64{}, progress: make(chan struct{}, 1)}
 	for i, name := range []string{"read", "written"} {
 		var all []byte
 		for b := range blocks {
@@ -204,6 +205,10 @@ func (l *load) runUntil(ctx context.Context, stop <-chan struct{}) error {
 		}
 		if err := l.reap(ctx, 1); err != nil {
 			return err
+		}
+		select {
+		case l.progress <- struct{}{}:
+		default:
 		}
 	}
 }

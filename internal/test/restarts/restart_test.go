@@ -1,4 +1,4 @@
-package ringrestarts
+package restarts
 
 import (
 	"context"
@@ -18,29 +18,45 @@ import (
 // serve starts a daemon with the state of restarts in a directory of the test's own.
 func serve(t *testing.T, env ...string) (d *daemontest.Daemon, state string) {
 	t.Helper()
+	return serveAs(t, daemontest.Options{Env: env})
+}
+
+// serveAs is serve with options.
+func serveAs(t *testing.T, o daemontest.Options) (d *daemontest.Daemon, state string) {
+	t.Helper()
 	daemontest.NeedRoot(t)
-	top, err := os.MkdirTemp("/dev/shm", "kv3fs-ringrestarts-")
+	top, err := os.MkdirTemp("/dev/shm", "kv3fs-restarts-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(top) })
 	state = filepath.Join(top, "state")
+	o.Flags = append(o.Flags, "--drain", "0s", "--pages-listen", "off", "--restart-state", state)
 	// The successor removes what the last one leaves: the one that serves when the test ends must end for good.
-	d = daemontest.ServeWith(t, daemontest.Options{Env: env, Flags: []string{"--drain", "0s", "--pages-listen", "off", "--restart-state", state}})
+	d = daemontest.ServeWith(t, o)
 	t.Cleanup(func() { endForGood(t, d) })
 	return d, state
 }
 
 // endForGood ends a daemon that expects no successor.
 func endForGood(t *testing.T, d *daemontest.Daemon) {
-	if !d.Alive() {
-		return
+	interrupt := func() {
+		_ = d.Signal(os.Interrupt)
+		select {
+		case <-d.Ended():
+		case <-time.After(patience):
+			t.Errorf("the daemon does not end\n%s", d.Log())
+		}
 	}
-	_ = d.Signal(os.Interrupt)
-	select {
-	case <-d.Ended():
-	case <-time.After(time.Minute):
-		t.Errorf("the daemon does not end\n%s", d.Log())
+	held := d.Held()
+	if d.Alive() {
+		interrupt()
+	}
+	if held { // told to hand over, the last one has left everything to a next one
+		d.Unhold()
+		d.SetEnv()
+		d.Start(t)
+		interrupt()
 	}
 }
 
@@ -85,38 +101,6 @@ func TestRingsOutliveTheDaemon(t *testing.T) {
 	t.Logf("%d requests over %d deaths", l.done, deaths)
 	if !strings.Contains(d.Log(), "took over what the last daemon has left") {
 		t.Errorf("the daemon says nothing of what it has taken over:\n%s", d.Log())
-	}
-}
-
-// At each step between taking a request and telling its client.
-func TestDeathAtEachStep(t *testing.T) {
-	needInvariants(t)
-	rng := rand.New(rand.NewPCG(seed.New(t), 2))
-	rounds := 1
-	if os.Getenv("KV3FS_SOAK") != "" {
-		rounds = 20
-	}
-	for _, point := range []string{"A1", "A2", "A3", "C0", "C1", "C2", "C3", "C4"} {
-		t.Run(point, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(rng.Uint64(), 3))
-			for range rounds {
-				d, _ := serve(t, fmt.Sprintf("%s=%s:%d", dieVariable, point, 1+rng.IntN(400)))
-				l := newLoad(t, d.Mount, d.Data, rng)
-				err := run(t, l, func() {
-					select {
-					case <-d.Ended():
-					case <-time.After(time.Minute):
-						t.Error("the daemon did not come to that step")
-					}
-					d.SetEnv()
-					d.Start(t)
-				})
-				if err != nil {
-					t.Fatalf("%v\n%s", err, d.Log())
-				}
-				l.verify()
-			}
-		})
 	}
 }
 

@@ -1,7 +1,8 @@
-package ringrestarts
+package restarts
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -20,6 +21,11 @@ func needInvariants(t *testing.T) {
 	if !invariants.Enabled {
 		t.Skip("the daemon has points to die at only with -tags invariants")
 	}
+}
+
+// isNotConnected reports whether a mount has no daemon any more.
+func isNotConnected(err error) bool {
+	return errors.Is(err, syscall.ENOTCONN) || errors.Is(err, syscall.ECONNABORTED)
 }
 
 // forget makes the journals of a state say that nothing is in flight.
