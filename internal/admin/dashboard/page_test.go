@@ -285,12 +285,12 @@ func testLost(t *testing.T, open func(int64, int64) *page) {
 	p.open(f.URL)
 	f.mode.Store(gone)
 	p.until(`document.getElementById("verdict").textContent.startsWith("Not reachable since ")`)
-	p.until(`document.querySelector("#disk").dataset.old.startsWith("old, from ")`)
+	p.until(`document.querySelector("#disk h2").innerText.includes("old, from ")`)
 	if got := value[int](p, `document.querySelectorAll("#disk .engine").length`); got != 4 {
 		t.Errorf("%d engines are left of the old treemap", got)
 	}
 	f.mode.Store(answering)
-	p.until(`document.getElementById("live").textContent === "live" && document.querySelectorAll("[data-old]").length === 0`)
+	p.until(`document.getElementById("live").textContent === "live" && document.querySelectorAll("[data-old], h2 .old").length === 0`)
 }
 
 // An answer that is an error is shown with its cure, as text.

@@ -24,11 +24,14 @@ const shownAt = new Map(); // by panel
 function fresh(panel) {
   shownAt.set(panel, unixNow());
   delete id(panel).dataset.old;
+  id(panel).querySelector("h2 .old")?.remove();
 }
 
 function old(panel) {
   const at = shownAt.get(panel);
-  if (at) id(panel).dataset.old = `old, from ${format.moment(at)}`;
+  if (!at || id(panel).dataset.old !== undefined) return;
+  id(panel).dataset.old = "";
+  id(panel).querySelector("h2").append(h("span", { class: "old" }, `old, from ${format.moment(at)}`));
 }
 
 function sayLive(text, level) {
