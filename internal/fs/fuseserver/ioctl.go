@@ -102,8 +102,11 @@ func (fs *fileSystem) answerEIO(unique uint64) {
 // ioctlFsync makes the file durable and makes the kernel drop its attributes. Only a
 // regular file has something to write.
 func (fs *fileSystem) ioctlFsync(in *fuse.IoctlIn) fuse.Status {
-	if h := fs.handles.get(in.Fh).file; h != nil {
-		if err := h.Sync(false); err != nil {
+	switch o := fs.handles.get(in.Fh); {
+	case o.gone:
+		return fuse.Status(unix.ESTALE)
+	case o.file != nil:
+		if err := o.file.Sync(false); err != nil {
 			return fs.statusOf(err)
 		}
 	}

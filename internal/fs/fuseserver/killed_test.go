@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,6 +142,78 @@ func TestOpenForAKilledClientEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A file that is removed while it is open goes on if the kernel has it open, too, as with passthrough. Otherwise it has gone with the
+// daemon, and so its client hears, and never gets another file.
+func TestRemovedWhileOpen(t *testing.T) {
+	for _, mode := range []Passthrough{PassthroughAuto, PassthroughOff} {
+		t.Run(fmt.Sprintf("passthrough=%v", mode == PassthroughAuto), func(t *testing.T) {
+			k := newKeptMount(t, daemonOptions{Passthrough: mode})
+			c := k.client("op", k.point)
+			for _, line := range []string{"create f", "write f before"} {
+				c.want(line, "ok")
+			}
+			goesOn := canMap(t, filepath.Join(k.point, "f"))
+			if mode == PassthroughOff && goesOn {
+				t.Fatal("a file can be mapped without passthrough")
+			}
+			for _, line := range []string{"unlink f", "mkdir d", "opendir d"} {
+				c.want(line, "ok")
+			}
+			k.kill()
+			if err := os.Remove(filepath.Join(k.data, "d")); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 5 { // some of which get the inode number of what is gone
+				if err := os.WriteFile(filepath.Join(k.data, fmt.Sprint(i)), []byte("others"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if said := k.start(); said != "adopted" {
+				t.Fatalf("the successor says %q", said)
+			}
+			for line, want := range map[string]string{"read f": "before", "write f before": "ok", "stat f": "ok", "fsync f": "ok"} {
+				got := c.ask(line)
+				if !goesOn {
+					want = "stale"
+				}
+				if !strings.Contains(got, want) {
+					t.Errorf("%s: %s, want %s", line, got, want)
+				}
+			}
+			if got := c.ask("entries d 0"); !strings.Contains(got, "stale") {
+				t.Errorf("list of a removed directory: %s", got)
+			}
+			for _, line := range []string{"close f", "close d", "create f", "write f again", "close f"} {
+				c.want(line, "ok")
+			}
+			if err := c.end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// canMap reports whether the kernel lets a file be mapped with MAP_SHARED.
+func canMap(t *testing.T, file string) bool {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m, err := unix.Mmap(int(f.Fd()), 0, 1, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err == unix.ENODEV {
+		return false
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Munmap(m); err != nil {
+		t.Fatal(err)
+	}
+	return true
 }
 
 // hasOpen reports whether a process has a file open.

@@ -2,6 +2,7 @@ package fuseserver
 
 import (
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/fs/controldir"
 	"github.com/kv3fs/kv3fs/internal/fs/tree"
@@ -50,8 +51,11 @@ func (fs *fileSystem) ReleaseDir(in *fuse.ReleaseIn) {
 }
 
 func (fs *fileSystem) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	if d := fs.handles.get(in.Fh).dir; d != nil {
-		return fs.statusOf(d.Sync())
+	switch o := fs.handles.get(in.Fh); {
+	case o.gone:
+		return fuse.Status(unix.ESTALE)
+	case o.dir != nil:
+		return fs.statusOf(o.dir.Sync())
 	}
 	return fuse.OK
 }
@@ -98,7 +102,10 @@ func (fs *fileSystem) list(in *fuse.ReadIn, real func(fuse.DirEntry, *tree.Dir) 
 	if open.virtual != nil {
 		return fs.virtList(open.virtual, in.Offset, virtual)
 	}
-	if open.dir == nil {
+	switch {
+	case open.gone:
+		return fuse.Status(unix.ESTALE)
+	case open.dir == nil:
 		return fuse.EBADF
 	}
 	if in.Offset == afterVirt {

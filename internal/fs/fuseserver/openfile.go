@@ -342,14 +342,25 @@ func (fs *fileSystem) created(in *fuse.CreateIn, e tree.Entry, h *tree.Handle, e
 	return fuse.OK
 }
 
+// openFileOf returns an open file. Of one that is gone, as it was removed and only the daemon before had it open, its client hears ESTALE.
+func (fs *fileSystem) openFileOf(fh uint64) (*tree.Handle, fuse.Status) {
+	switch o := fs.handles.get(fh); {
+	case o.file != nil:
+		return o.file, fuse.OK
+	case o.gone:
+		return nil, fuse.Status(unix.ESTALE)
+	}
+	return nil, fuse.EBADF
+}
+
 func (fs *fileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	fs.late.release(in.Fh, func() { fs.release(fs.handles.take(in.Fh)) })
 }
 
 func (fs *fileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
-	h := fs.handles.get(in.Fh).file
+	h, st := fs.openFileOf(in.Fh)
 	if h == nil {
-		return nil, fuse.EBADF
+		return nil, st
 	}
 	if in.ReadFlags&fuse.READ_LOCKOWNER == 0 {
 		// For the kernel's page cache: a page of a private mapping.
@@ -367,9 +378,9 @@ func (fs *fileSystem) Write(cancel <-chan struct{}, in *fuse.WriteIn, data []byt
 }
 
 func (fs *fileSystem) write(in *fuse.WriteIn, data []byte, wait *tree.Waiting) (uint32, fuse.Status) {
-	h := fs.handles.get(in.Fh).file
+	h, st := fs.openFileOf(in.Fh)
 	if h == nil {
-		return 0, fuse.EBADF
+		return 0, st
 	}
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		if err := h.ClearSetID(); err != nil {
@@ -393,10 +404,10 @@ func (fs *fileSystem) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) fu
 }
 
 func (fs *fileSystem) fallocate(in *fuse.FallocateIn, wait *tree.Waiting) fuse.Status {
-	h := fs.handles.get(in.Fh).file
+	h, st := fs.openFileOf(in.Fh)
 	switch {
 	case h == nil:
-		return fuse.EBADF
+		return st
 	case fs.readonly(&in.InHeader):
 		return fuse.EROFS
 	}
@@ -408,9 +419,9 @@ func (fs *fileSystem) fallocate(in *fuse.FallocateIn, wait *tree.Waiting) fuse.S
 }
 
 func (fs *fileSystem) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fuse.Status {
-	h := fs.handles.get(in.Fh).file
+	h, st := fs.openFileOf(in.Fh)
 	if h == nil {
-		return fuse.EBADF
+		return st
 	}
 	off, err := h.Seek(int64(in.Offset), int(in.Whence))
 	out.Offset = uint64(off)
@@ -431,9 +442,9 @@ func (fs *fileSystem) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 }
 
 func (fs *fileSystem) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
-	h := fs.handles.get(in.Fh).file
+	h, st := fs.openFileOf(in.Fh)
 	if h == nil {
-		return fuse.EBADF
+		return st
 	}
 	return fs.statusOf(h.Sync(in.FsyncFlags&1 != 0))
 }

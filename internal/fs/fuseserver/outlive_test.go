@@ -515,6 +515,8 @@ func (o *operator) do(s []string) (said string, err error) {
 	case "stat":
 		var st unix.Stat_t
 		return "", unix.Fstat(int(f.Fd()), &st)
+	case "fsync":
+		return "", f.Sync()
 	case "fchmod":
 		return "", f.Chmod(0o640)
 	case "statfs":
