@@ -12,9 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attach mounts a new FUSE connection at point and returns its descriptor.
-func attach(point string, o Options) (int, error) {
+// attach mounts a new FUSE connection at point and returns its descriptor. replace: a dead daemon's mount is there, whose place it
+// takes if it can; else it covers that.
+func attach(point string, o Options, replace bool) (int, error) {
 	if os.Geteuid() == 0 {
+		if replace {
+			if fd, err := replaceDead(point, o); err == nil {
+				return fd, nil
+			}
+		}
 		fd, err := attachDirectly(point, o)
 		if !errors.Is(err, unix.EPERM) {
 			return fd, err
@@ -25,17 +31,25 @@ func attach(point string, o Options) (int, error) {
 }
 
 func attachDirectly(point string, o Options) (int, error) {
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, options, err := openDevice()
 	if err != nil {
-		return -1, fmt.Errorf("open /dev/fuse: %w", err)
+		return -1, err
 	}
-	data := fmt.Sprintf("fd=%d,rootmode=40000,user_id=%d,group_id=%d,default_permissions,allow_other,max_read=%d",
-		fd, os.Geteuid(), os.Getegid(), maxIOBytes)
-	if err := unix.Mount(source(o), point, fsType, unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+	if err := unix.Mount(source(o), point, fsType, unix.MS_NOSUID|unix.MS_NODEV, strings.Join(options, ",")); err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("mount %s: %w", point, err)
 	}
 	return fd, nil
+}
+
+// openDevice begins a new connection, and returns the options of its mount.
+func openDevice() (fd int, options []string, err error) {
+	fd, err = unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, nil, fmt.Errorf("open /dev/fuse: %w", err)
+	}
+	return fd, []string{fmt.Sprint("fd=", fd), "rootmode=40000", fmt.Sprint("user_id=", os.Geteuid()), fmt.Sprint("group_id=", os.Getegid()),
+		"default_permissions", "allow_other", fmt.Sprint("max_read=", maxIOBytes)}, nil
 }
 
 func source(o Options) string { return subtype + "." + o.Cluster }

@@ -97,7 +97,7 @@ func (m *Mount) start(t *tree.Tree, control ControlDir, set Settings, fd int, op
 	return nil
 }
 
-// attach mounts a new FUSE connection and returns its descriptor. A dead daemon's mount stays
+// attach mounts a new FUSE connection and returns its descriptor. A dead daemon's mount is replaced, or stays
 // beneath: at no time does a client see what that covers.
 func (m *Mount) attach(data string, opts Options) (fd int, err error) {
 	defer lockPoint(m.point)()
@@ -108,7 +108,7 @@ func (m *Mount) attach(data string, opts Options) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	if fd, err = attach(m.point, opts); err != nil {
+	if fd, err = attach(m.point, opts, len(before) > 0 && before[0].isFUSE() && before[0].mayReplace()); err != nil {
 		return -1, err
 	}
 	if err = m.noteMounts(before); err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +20,7 @@ type mountpoint struct {
 	path       string
 	fsType     string
 	source     string
+	follows    bool // it shares with others, or takes from one, what is mounted on it
 }
 
 func (m mountpoint) isFUSE() bool { return m.fsType == "fuse" || strings.HasPrefix(m.fsType, "fuse.") }
@@ -85,6 +87,9 @@ func parseMount(line string) (m mountpoint, ok bool) {
 	m.id, bad[0] = strconv.Atoi(left[0])
 	m.parent, bad[1] = strconv.Atoi(left[1])
 	m.minor, bad[2] = strconv.Atoi(minor)
+	m.follows = slices.ContainsFunc(left[6:], func(field string) bool {
+		return strings.HasPrefix(field, "shared:") || strings.HasPrefix(field, "master:")
+	})
 	m.path, m.fsType, m.source = wire.UnescapeMountinfo(left[4]), right[0], right[1]
 	return m, errors.Join(bad[:]...) == nil
 }
