@@ -86,3 +86,18 @@ func firstDifference(got, want string) string {
 	}
 	return "one is longer"
 }
+
+func daemonOf(t *testing.T, in build.Inputs) corev1.Container {
+	t.Helper()
+	objects, err := build.All(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if set, ok := o.(*appsv1.DaemonSet); ok {
+			return set.Spec.Template.Spec.Containers[0]
+		}
+	}
+	t.Fatal("there is no DaemonSet")
+	return corev1.Container{}
+}
