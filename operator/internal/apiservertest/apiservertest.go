@@ -8,13 +8,14 @@ import (
 	"os/exec"
 	"testing"
 
-	"k8s.io/client-go/rest"
+	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// Start starts a server with CRDs of those directories, and stops it with the test. It skips the test where KV3FS_KUBE_APISERVER does not name
+// Start starts a server with the CRDs of those files and directories, and stops it with the test. Config of the result is an administrator's. It skips the test where KV3FS_KUBE_APISERVER does not name
 // a kube-apiserver, and fails it where KV3FS_REQUIRE_MOUNTS wants everything tested.
-func Start(t testing.TB, crds ...string) *rest.Config {
+func Start(t testing.TB, crds ...string) *envtest.Environment {
 	t.Helper()
 	program := os.Getenv("KV3FS_KUBE_APISERVER")
 	etcd, err := exec.LookPath("etcd")
@@ -25,11 +26,11 @@ func Start(t testing.TB, crds ...string) *rest.Config {
 		}
 		missing("needs etcd (Debian's etcd-server) on the PATH and KV3FS_KUBE_APISERVER=$(scripts/kubeapiserver)")
 	}
+	log.SetLogger(logr.Discard()) // envtest and clients say much
 	env := &envtest.Environment{CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true}
 	env.ControlPlane.GetAPIServer().Path = program
 	env.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
-	config, err := env.Start()
-	if err != nil {
+	if _, err := env.Start(); err != nil {
 		t.Fatalf("start kube-apiserver: %v", err)
 	}
 	t.Cleanup(func() {
@@ -37,5 +38,5 @@ func Start(t testing.TB, crds ...string) *rest.Config {
 			t.Errorf("stop kube-apiserver: %v", err)
 		}
 	})
-	return config
+	return env
 }

@@ -14,26 +14,12 @@ import (
 
 	"github.com/kv3fs/kv3fs/operator/internal/build"
 	"github.com/kv3fs/kv3fs/operator/internal/certs"
+	"github.com/kv3fs/kv3fs/operator/internal/daemontest"
 )
-
-// program returns the kv3fs of this tree.
-func program(t *testing.T) string {
-	t.Helper()
-	if binary := os.Getenv("KV3FS_BINARY"); binary != "" {
-		return binary
-	}
-	binary := filepath.Join(t.TempDir(), "kv3fs")
-	build := exec.Command("go", "build", "-o", binary, "./cmd/kv3fs")
-	build.Dir = "../../.."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build kv3fs: %v\n%s", err, out)
-	}
-	return binary
-}
 
 // kv3fs itself takes the configuration that its daemons get.
 func TestConfiguration(t *testing.T) {
-	binary := program(t)
+	binary := daemontest.Program(t)
 	for _, name := range []string{"hostpath", "localdisk", "claim"} {
 		t.Run(name, func(t *testing.T) {
 			in := inputs(t, name)

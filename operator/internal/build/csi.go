@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/kv3fs/kv3fs/operator/internal/certs"
@@ -69,11 +68,7 @@ func plugin(in Inputs) corev1.Container {
 			{Name: "kubelet", MountPath: kubeletDir, MountPropagation: ptr.To(corev1.MountPropagationBidirectional)},
 			{Name: "tmp", MountPath: "/tmp"},
 		},
-		LivenessProbe: &corev1.Probe{
-			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-				Path: "/healthz", Port: intstr.FromString("csi-admin"), Scheme: corev1.URISchemeHTTPS}},
-			PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 6,
-		},
+		LivenessProbe:            alive("csi-admin"),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 }

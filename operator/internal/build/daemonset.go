@@ -102,10 +102,12 @@ func daemon(in Inputs) corev1.Container {
 		Resources:       spec.Resources,
 		SecurityContext: privileged(),
 		VolumeMounts:    mounts(in),
-		// None of them goes through the mount: kubelet would hang with it, and a disk that hangs would become a restart.
-		StartupProbe:   probe("/healthz", 2, 5, 150),
-		LivenessProbe:  probe("/healthz", 10, 5, 6),
-		ReadinessProbe: probe("/readyz", 5, 5, 2),
+		// A trip through a ring, as an engine makes it; looking through a large directory may take long.
+		StartupProbe: trip(2, 300, MountPath(in.Cache.Name)),
+		// The same, and what the daemon says of its data directory, its room and its page service.
+		ReadinessProbe: trip(10, 3, "--daemon", MountPath(in.Cache.Name)),
+		// Never through the mount or to the disk: one that hangs must not become a restart that every engine on the node sees.
+		LivenessProbe: alive(AdminPortName),
 		// What the daemon says when it cannot start is what the cache's condition says.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
@@ -123,11 +125,19 @@ func image(in Inputs) string {
 	return in.Image
 }
 
-func probe(path string, everySeconds, patienceSeconds, failures int32) *corev1.Probe {
+// trip asks whether engines are served.
+func trip(everySeconds, failures int32, args ...string) *corev1.Probe {
 	return &corev1.Probe{
-		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
-			Path: path, Port: intstr.FromString(AdminPortName), Scheme: corev1.URISchemeHTTPS}},
-		PeriodSeconds: everySeconds, TimeoutSeconds: patienceSeconds, FailureThreshold: failures,
+		ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: append([]string{"/usr/bin/kv3fs", "ready"}, args...)}},
+		PeriodSeconds: everySeconds, TimeoutSeconds: 5, FailureThreshold: failures,
+	}
+}
+
+// alive asks whether a process answers at all.
+func alive(port string) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString(port), Scheme: corev1.URISchemeHTTPS}},
+		PeriodSeconds: 10, TimeoutSeconds: 5, FailureThreshold: 6,
 	}
 }
 
