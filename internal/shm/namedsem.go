@@ -16,6 +16,9 @@ type NamedSem struct {
 	Sem
 	m    *Mapping
 	name string
+	dir  int // descriptor of the directory that it is in; elsewhere only
+	// elsewhere says that its directory is not this process's Dir.
+	elsewhere bool
 }
 
 // CreateSem creates a named semaphore of value 0 that only user uid, and root, can open.
@@ -74,6 +77,11 @@ func AdoptSem(name string, uid uint32) (*NamedSem, error) {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
+	return adoptSem(fd, path, name, uid)
+}
+
+// adoptSem is AdoptSem for an object that was opened.
+func adoptSem(fd int, path, name string, uid uint32) (*NamedSem, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: path, Err: err}
@@ -91,7 +99,7 @@ func AdoptSem(name string, uid uint32) (*NamedSem, error) {
 // Name returns the semaphore's name, without "sem.".
 func (s *NamedSem) Name() string { return s.name }
 
-// Path returns the path of the semaphore's object.
+// Path returns the path of the semaphore's object, as those see it whose Dir it is in.
 func (s *NamedSem) Path() string { return filepath.Join(Dir, "sem."+s.name) }
 
 // Usable reports whether the semaphore's user can open it by its name and post to it.
@@ -99,7 +107,7 @@ func (s *NamedSem) Path() string { return filepath.Join(Dir, "sem."+s.name) }
 // the user could hold.
 func (s *NamedSem) Usable() bool {
 	var mine, named unix.Stat_t
-	if unix.Fstat(s.m.fd, &mine) != nil || unix.Lstat(s.Path(), &named) != nil {
+	if unix.Fstat(s.m.fd, &mine) != nil || s.statName(&named) != nil {
 		return false
 	}
 	const readWrite = 0o600
@@ -143,7 +151,20 @@ func (s *NamedSem) Close(remove bool) {
 // semaphore can go on using it.
 func (s *NamedSem) RemoveName() {
 	var mine, named unix.Stat_t
-	if unix.Fstat(s.m.fd, &mine) == nil && unix.Lstat(s.Path(), &named) == nil && mine.Ino == named.Ino && mine.Dev == named.Dev {
-		_ = Remove("sem." + s.name)
+	if unix.Fstat(s.m.fd, &mine) != nil || s.statName(&named) != nil || mine.Ino != named.Ino || mine.Dev != named.Dev {
+		return
 	}
+	if s.elsewhere {
+		_ = unix.Unlinkat(s.dir, "sem."+s.name, 0) // a container's directory may be read-only by now
+		return
+	}
+	_ = Remove("sem." + s.name)
+}
+
+// statName looks at what the semaphore's name means now.
+func (s *NamedSem) statName(st *unix.Stat_t) error {
+	if s.elsewhere {
+		return statIn(s.dir, "sem."+s.name, st)
+	}
+	return unix.Lstat(s.Path(), st)
 }

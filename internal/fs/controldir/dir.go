@@ -118,7 +118,7 @@ func (d *Dir) Readlink(c cred.Caller, ino uint64) (string, syscall.Errno) {
 		return "", syscall.EINVAL
 	}
 	if s, ok := submitLinkAt(ino); ok {
-		target, err := d.registry.SubmitLink(c.UID, s.priority)
+		target, err := d.registry.SubmitLink(c, s.priority)
 		invariants.Check(err != nil || len(target) == SubmitTargetBytes, "the target of %s has %d bytes: %s", s.name, len(target), target)
 		return target, errnoOf(err)
 	}

@@ -92,11 +92,11 @@ func (r *registry) List(uid uint32) []controldir.Registration {
 	return es
 }
 
-func (r *registry) SubmitLink(uid uint32, p wire.Priority) (string, error) {
-	if uid == nobody().UID {
+func (r *registry) SubmitLink(c cred.Caller, p wire.Priority) (string, error) {
+	if c == nobody() {
 		return "", syscall.EMFILE
 	}
-	return submitTarget(uid, p), nil
+	return submitTarget(c.UID, p), nil
 }
 
 func submitTarget(uid uint32, p wire.Priority) string {

@@ -20,10 +20,10 @@ type Registry interface {
 	ByIndex(index int) (Registration, bool)
 	// List returns a user's registrations in order of registration.
 	List(uid uint32) []Registration
-	// SubmitLink returns "/dev/shm/sem.<name>" of a user's submit semaphore of a priority:
-	// SubmitTargetBytes bytes. Only that user can open it. It is created at its first use;
+	// SubmitLink returns "/dev/shm/sem.<name>" of the submit semaphore of c's user and a priority, in
+	// the /dev/shm that c's process has: SubmitTargetBytes bytes. Only that user can open it. It is created at its first use;
 	// EMFILE: too many users have one.
-	SubmitLink(uid uint32, p wire.Priority) (string, error)
+	SubmitLink(c cred.Caller, p wire.Priority) (string, error)
 	// DirOpened records an open of the iovs directory, DirReleased its last close. In
 	// between, the registrations of c's process outlive the process (3.7). EMFILE: the
 	// user has too many.

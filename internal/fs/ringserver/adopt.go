@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -167,6 +168,9 @@ func (s *Server) readopt(id uint64, k *keptRegistration, link wire.Link, held ma
 			e.unmap()
 		}
 	}()
+	if e.shm, err = s.shms.again(k); err != nil {
+		return 0, err
+	}
 	fd, err := reopen(e)
 	if err != nil {
 		return 0, err
@@ -197,7 +201,7 @@ func (s *Server) readopt(id uint64, k *keptRegistration, link wire.Link, held ma
 // it is found by its handle.
 func reopen(e *entry) (fd int, err error) {
 	const flags = unix.O_RDWR | unix.O_NONBLOCK | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	dir, err := unix.Open(shm.Dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := e.shm.directory()
 	if err != nil {
 		return -1, fmt.Errorf("open %s: %w", shm.Dir, err)
 	}
@@ -207,7 +211,7 @@ func reopen(e *entry) (fd int, err error) {
 		fd, err = unix.OpenByHandleAt(dir, unix.NewFileHandle(e.handleType, e.handle), flags)
 	}
 	if err == unix.EPERM || e.handle == nil { // without CAP_DAC_READ_SEARCH
-		fd, err = unix.Openat2(dir, path.Base(e.Target), &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS})
+		fd, err = regularIn(dir, path.Base(e.Target))
 	}
 	if err != nil {
 		return -1, fmt.Errorf("its object in %s cannot be opened: %w", shm.Dir, err)
@@ -258,7 +262,7 @@ func (s *Server) rebuild(e *entry, c cred.Caller, fd int) (requests int, err err
 	}
 	sqeTail, cqeHead := j.markers(layout)
 	e.ring = newRing(s, e.link, c, layout, m, sqeTail, cqeHead)
-	e.ring.journal = j
+	e.ring.journal, e.ring.shm = j, e.shm
 	return len(all), e.ring.takeUp(all)
 }
 
@@ -464,6 +468,10 @@ func (s *Server) adoptSemaphores() error {
 	}
 	kept := map[string]bool{}
 	for _, name := range names {
+		if strings.Contains(name, "-") {
+			s.adoptSemaphoresElsewhere(name, run)
+			continue
+		}
 		uid, err := strconv.ParseUint(name, 10, 32)
 		var sems [3]string
 		if err == nil {
@@ -508,7 +516,7 @@ func (s *submitSems) adopt(uid uint32, names [3]string) error {
 		}
 		sems[i] = &submitSem{NamedSem: sem, uid: uid}
 	}
-	s.user(uid).sems = sems
+	s.user(semsKey{uid: uid}).sems = sems
 	s.sets++
 	return nil
 }

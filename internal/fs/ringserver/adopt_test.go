@@ -150,7 +150,7 @@ func TestRegistrationsAreTakenOver(t *testing.T) {
 	links := [3]string{}
 	for i, p := range priorities {
 		var err error
-		if links[i], err = s.SubmitLink(me.UID, p); err != nil {
+		if links[i], err = s.SubmitLink(me, p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestRegistrationsAreTakenOver(t *testing.T) {
 			t.Fatalf("before: %v\nafter: %v\n%s", before, after, l.log.String())
 		}
 		for i, p := range priorities {
-			if link, err := s.SubmitLink(me.UID, p); link != links[i] || err != nil {
+			if link, err := s.SubmitLink(me, p); link != links[i] || err != nil {
 				t.Errorf("submit semaphore: %s, %v, before: %s", link, err, links[i])
 			}
 		}
@@ -383,7 +383,7 @@ func TestDamagedRegistrations(t *testing.T) {
 	l.begin(true)
 	l.ring()
 	l.register(".b4096", 8192)
-	if _, err := l.s.SubmitLink(me.UID, wire.Normal); err != nil {
+	if _, err := l.s.SubmitLink(me, wire.Normal); err != nil {
 		t.Fatal(err)
 	}
 	l.end(true)

@@ -21,7 +21,8 @@ import (
 //	registrations/ID  a registration that was, or is about to be, acknowledged
 //	rings/ID          the journal of a ring; there before its registration is, and removed after it
 //	handles/NUMBER    an open handle of the directory of registrations
-//	semaphores/UID    the names of a user's submit semaphores
+//	semaphores/UID    the names of a user's submit semaphores in the daemon's own /dev/shm
+//	semaphores/UID... those in another one, and processes through which it is found again
 //	run               how the names of all submit semaphores begin
 const (
 	registrationsDir = "registrations"
@@ -45,6 +46,7 @@ type keptRegistration struct {
 	Order        uint64
 	Bytes        int64
 	Object       keptObject
+	Shm          *devShmID `json:",omitempty"` // nil: the daemon's own
 }
 
 // keptProcess identifies a process: its number may become another's.
@@ -180,8 +182,12 @@ func newLegacy(dir *restart.Dir) (*legacy, error) {
 func registrationFile(id uint64) string { return registrationsDir + "/" + strconv.FormatUint(id, 10) }
 func journalFile(id uint64) string      { return journalsDir + "/" + strconv.FormatUint(id, 10) }
 func handleFile(n uint64) string        { return handlesDir + "/" + strconv.FormatUint(n, 10) }
-func semaphoresFile(uid uint32) string {
-	return semaphoresDir + "/" + strconv.FormatUint(uint64(uid), 10)
+func semaphoresFile(k semsKey) string {
+	name := semaphoresDir + "/" + strconv.FormatUint(uint64(k.uid), 10)
+	if k.shm != nil {
+		name += fmt.Sprintf("-%d-%d-%d", k.shm.id.Dev, k.shm.id.Ino, k.shm.id.UID)
+	}
+	return name
 }
 
 // keep writes a registration, before its client learns of it.
@@ -197,6 +203,9 @@ func (k *legacy) keep(e *entry, c cred.Caller) error {
 	}
 	if e.owner != nil {
 		r.Owner = &keptProcess{TGID: e.owner.tgid, Start: e.owner.start}
+	}
+	if e.shm != nil {
+		r.Shm = &e.shm.id
 	}
 	text, err := r.encode()
 	if err != nil {
@@ -234,7 +243,7 @@ func (k *legacy) forgetHandle(n uint64) {
 }
 
 // keepSemaphores writes the names of a user's submit semaphores, before a client learns of them.
-func (k *legacy) keepSemaphores(uid uint32, sems [3]*submitSem) error {
+func (k *legacy) keepSemaphores(of semsKey, sems [3]*submitSem) error {
 	if k == nil {
 		return nil
 	}
@@ -242,17 +251,29 @@ func (k *legacy) keepSemaphores(uid uint32, sems [3]*submitSem) error {
 	for i, sem := range sems {
 		names[i] = sem.Name()
 	}
-	text, err := json.Marshal(names)
+	var kept any = names
+	if of.shm != nil {
+		kept = keptSemaphores{UID: of.uid, Shm: of.shm.id, Names: names[:], Readers: of.shm.keptReaders()}
+	}
+	text, err := json.Marshal(kept)
 	if err != nil {
 		return err
 	}
-	return k.write(semaphoresFile(uid), uid, text)
+	return k.write(semaphoresFile(of), of.uid, text)
 }
 
-func (k *legacy) forgetSemaphores(uid uint32) {
+func (k *legacy) forgetSemaphores(of semsKey) {
 	if k != nil {
-		k.remove(semaphoresFile(uid))
+		k.remove(semaphoresFile(of))
 	}
+}
+
+// keptSemaphores are those of a user in a /dev/shm that is not the daemon's own.
+type keptSemaphores struct {
+	UID     uint32
+	Shm     devShmID
+	Names   []string
+	Readers []keptProcess // that have that /dev/shm
 }
 
 // decodeSemaphores returns the names of semaphores, all of which begin with prefix.
@@ -264,6 +285,22 @@ func decodeSemaphores(version uint32, text []byte, prefix string) (names [3]stri
 	if err := strictly(text, &all); err != nil {
 		return names, err
 	}
+	return checkSemaphores(all, prefix)
+}
+
+// decodeSemaphoresElsewhere is decodeSemaphores for those in a /dev/shm that is not the daemon's own.
+func decodeSemaphoresElsewhere(version uint32, text []byte, prefix string) (k keptSemaphores, names [3]string, err error) {
+	if version != keptVersion {
+		return k, names, fmt.Errorf("version %d: %w", version, restart.ErrDamaged)
+	}
+	if err := strictly(text, &k); err != nil {
+		return k, names, err
+	}
+	names, err = checkSemaphores(k.Names, prefix)
+	return k, names, err
+}
+
+func checkSemaphores(all []string, prefix string) (names [3]string, err error) {
 	if len(all) != len(names) {
 		return names, fmt.Errorf("%d names: %w", len(all), restart.ErrDamaged)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/fs/quota"
-	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
 // leftovers removes the objects of clients that have exited without doing so.
@@ -34,6 +33,7 @@ type leftovers struct {
 type leftover struct {
 	objectID
 	name   string
+	shm    *devShm // that it is in, held
 	client cred.Caller
 	due    time.Time
 	pause  time.Duration
@@ -52,6 +52,8 @@ const (
 	// The daemon looks again after firstLook, each time later, until lastLook.
 	firstLook = 10 * time.Millisecond
 	lastLook  = 10 * time.Minute
+	// lastLookElsewhere is lastLook for a container's /dev/shm, whose memory is not freed while the daemon has it open.
+	lastLookElsewhere = 5 * time.Second
 )
 
 // removable reports whether an object is of use only to the process that made it, and to
@@ -77,7 +79,7 @@ func (l *leftovers) add(e *entry) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.waiting = append(l.waiting, &leftover{objectID: e.object, name: name, client: cred.Caller{UID: e.UID, GID: e.GID}, due: time.Now(), pause: firstLook})
+	l.waiting = append(l.waiting, &leftover{objectID: e.object, name: name, shm: e.shm.hold(), client: cred.Caller{UID: e.UID, GID: e.GID}, due: time.Now(), pause: firstLook})
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -101,6 +103,16 @@ func (l *leftovers) run(ctx context.Context) {
 	}
 }
 
+// close forgets what was not removed. It is called after run.
+func (l *leftovers) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, x := range l.waiting {
+		x.shm.release()
+	}
+	l.waiting = nil
+}
+
 // look tries to remove what is due, and returns when something is next.
 func (l *leftovers) look(now time.Time) (next time.Time, some bool) {
 	l.mu.Lock()
@@ -110,8 +122,13 @@ func (l *leftovers) look(now time.Time) (next time.Time, some bool) {
 	kept := all[:0]
 	for _, x := range all {
 		if !x.due.After(now) {
-			if x.settled(l.log) || x.pause > lastLook {
+			last := lastLook
+			if x.shm != nil {
+				last = lastLookElsewhere
+			}
+			if x.settled(l.log) || x.pause > last {
 				l.places.Return(x.client.UID, 1)
+				x.shm.release()
 				continue
 			}
 			x.due, x.pause = now.Add(x.pause), 2*x.pause
@@ -143,15 +160,12 @@ func (x *leftover) settled(log *slog.Logger) (done bool) {
 
 // remove is settled with the client's rights.
 func (x *leftover) remove() (done bool, err error) {
-	dir, err := unix.Open(shm.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	dir, err := x.shm.path()
 	if err != nil {
 		return false, err
 	}
 	defer unix.Close(dir)
-	fd, err := unix.Openat2(dir, x.name, &unix.OpenHow{
-		Flags:   unix.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	fd, err := regularIn(dir, x.name)
 	switch err {
 	case nil:
 	case unix.ENOENT:

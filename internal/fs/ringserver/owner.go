@@ -44,6 +44,7 @@ type owners struct {
 	handles map[uint64]dirHandle
 	dead    map[keptProcess]*owner // with handles, found at the start
 	lastID  uint64
+	closed  []*owner // that there were when the server was closed
 }
 
 // dirHandle is an open handle of the registration directory.
@@ -72,8 +73,12 @@ type owner struct {
 	// dirs counts open handles of the registration directory.
 	dirs    int
 	entries map[*entry]struct{}
+	shms    []*devShm // whose submit links it has read: held until it has exited
 	traffic processTraffic
 }
+
+// mostShms bounds the /dev/shm that are held for a process. It has one, unless it changes its namespace.
+const mostShms = 16
 
 func newOwners(reap func(*entry), unseen *unseen, maxProcesses int) (*owners, error) {
 	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
@@ -135,6 +140,7 @@ func (o *owners) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, w := range o.byID {
+		o.closed = append(o.closed, w)
 		o.forget(w)
 	}
 	unix.Close(o.epoll)
@@ -236,8 +242,50 @@ func (o *owners) ended(id int32) {
 	w.gone = true
 	o.forget(w)
 	orphans := w.orphans()
+	shms := w.shms
+	w.shms = nil
 	o.unlock()
 	o.reapAll(orphans)
+	w.releaseAll(shms)
+}
+
+// reads holds x for the process of thread tid until that has exited. EMFILE: the process has read links in too many, or
+// there are too many processes. ESRCH: it has exited.
+func (o *owners) reads(uid, tid uint32, x *devShm) error {
+	o.mu.Lock()
+	defer o.unlock()
+	w, err := o.find(uid, int(tid))
+	if err != nil {
+		return err
+	}
+	return w.reads(x)
+}
+
+func (w *owner) reads(x *devShm) error {
+	switch {
+	case slices.Contains(w.shms, x):
+		return nil
+	case len(w.shms) == mostShms:
+		return syscall.EMFILE
+	}
+	w.shms = append(w.shms, x)
+	x.hold().addReader(keptProcess{TGID: w.tgid, Start: w.start})
+	return nil
+}
+
+// releaseAll ends what reads has begun, for a process that has exited.
+func (w *owner) releaseAll(shms []*devShm) {
+	for _, x := range shms {
+		x.removeReader(keptProcess{TGID: w.tgid, Start: w.start})
+		x.release()
+	}
+}
+
+// releaseAll is it for all processes that close has forgotten.
+func (o *owners) releaseAll() {
+	for _, w := range o.closed {
+		w.releaseAll(w.shms)
+	}
 }
 
 // dirsBut returns the handles that are not among those given, whose numbers no new one gets.
@@ -304,7 +352,7 @@ func (o *owners) reapAll(es []*entry) {
 
 // forgetIfIdle stops watching a process that owns nothing any more.
 func (o *owners) forgetIfIdle(w *owner) {
-	if w != nil && len(w.entries) == 0 && w.dirs == 0 && !w.gone {
+	if w != nil && len(w.entries) == 0 && w.dirs == 0 && len(w.shms) == 0 && !w.gone {
 		o.forget(w)
 	}
 }

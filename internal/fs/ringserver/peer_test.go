@@ -161,7 +161,7 @@ func newPeer(t testing.TB, s *Server, entries int, suffix string) *peer {
 // submitSemOf opens a user's submit semaphore as a client does.
 func submitSemOf(t testing.TB, s *Server, uid uint32, p wire.Priority) *shm.NamedSem {
 	t.Helper()
-	path, err := s.SubmitLink(uid, p)
+	path, err := s.SubmitLink(cred.Caller{UID: uid, GID: uid, PID: uint32(os.Getpid())}, p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,12 +28,20 @@ func (s *Server) register(c cred.Caller, name, target string) (controldir.Regist
 		return controldir.Registration{}, err
 	}
 	c = c.WithGroups() // its thread may end before the registration does
-	fd, sizeBytes, target, err := openTarget(c, target)
+	in, doubt, err := s.shms.find(c)
+	if err != nil {
+		return controldir.Registration{}, err
+	}
+	defer in.release()
+	fd, sizeBytes, target, err := openTarget(c, in, target)
+	if err == syscall.EINVAL && doubt != nil {
+		err = doubted(doubt)
+	}
 	if err != nil {
 		return controldir.Registration{}, err
 	}
 	defer unix.Close(fd)
-	e := &entry{link: link, bytes: sizeBytes, Registration: controldir.Registration{Name: name, Target: target, UID: c.UID, GID: c.GID}}
+	e := &entry{link: link, shm: in, bytes: sizeBytes, Registration: controldir.Registration{Name: name, Target: target, UID: c.UID, GID: c.GID}}
 	e.object, _ = identify(fd, new(unix.Statx_t)) // else it is not removed later
 	if s.legacy != nil {
 		e.id = s.lastID.Add(1)
@@ -44,6 +52,7 @@ func (s *Server) register(c cred.Caller, name, target string) (controldir.Regist
 	if err := s.build(e, c, fd, sizeBytes); err != nil {
 		return controldir.Registration{}, err
 	}
+	in.hold() // until unmap
 	if e.owner, err = s.owners.join(c.UID, c.PID, e); err != nil {
 		e.unmap()
 		s.legacy.forget(e.id)
@@ -116,6 +125,7 @@ func (s *Server) build(e *entry, c cred.Caller, fd int, sizeBytes int64) error {
 		return err
 	}
 	e.ring = newRing(s, e.link, c, layout, m, sqeTail, cqeHead)
+	e.ring.shm = e.shm
 	s.outlive(e)
 	return nil
 }
@@ -178,6 +188,7 @@ func (s *Server) Unregister(c cred.Caller, name string) error {
 
 // reap ends a registration whose process has exited.
 func (s *Server) reap(e *entry) {
+	defer e.shm.hold().release() // which drop may be the last to do
 	if s.drop(e, "its process has exited") {
 		s.leftovers.add(e)
 	}
@@ -205,7 +216,7 @@ func (s *Server) drop(e *entry, reason string) bool {
 	return true
 }
 
-// unmap drops the registration's references to the memory.
+// unmap drops the registration's references to the memory, and to the /dev/shm that it is in.
 func (e *entry) unmap() {
 	if e.iov != nil {
 		e.iov.close()
@@ -213,4 +224,5 @@ func (e *entry) unmap() {
 	if e.ring != nil {
 		e.ring.close()
 	}
+	e.shm.release()
 }

@@ -31,6 +31,7 @@ type ring struct {
 	server       *Server
 	poller       *poller
 	cred         cred.Caller
+	shm          *devShm // that its client has
 	layout       wire.Layout
 	write        bool
 	depth        int32

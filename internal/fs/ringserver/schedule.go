@@ -63,7 +63,7 @@ type job struct {
 
 // add makes the poller serve r.
 func (p *poller) add(r *ring) {
-	p.submit.pin(r.cred.UID)
+	p.submit.pin(semsKey{r.cred.UID, r.shm})
 	p.mu.Lock()
 	u := p.users[r.cred.UID]
 	if u == nil {
@@ -100,7 +100,7 @@ func (p *poller) remove(r *ring) {
 	p.markLocked(u)
 	p.forgetLocked(u)
 	p.mu.Unlock()
-	p.submit.unpin(r.cred.UID)
+	p.submit.unpin(semsKey{r.cred.UID, r.shm})
 }
 
 // forgetLocked forgets a user without rings, though not while workers are busy for it: it

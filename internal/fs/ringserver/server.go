@@ -136,6 +136,7 @@ type Server struct {
 	leftovers *leftovers
 	// mappedBytes counts the mappings of clients' objects.
 	mappedBytes *quota.Quota
+	shms        *devShms
 	submit      *submitSems
 	pollers     [3]*poller // high, normal, low
 	traffic     *rows.Table[string, *directoryTraffic]
@@ -188,6 +189,7 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 	s.owners.legacy = s.legacy
 	s.submit = newSubmitSems(o.Logger, o.MaxRingUsers)
 	s.submit.legacy = s.legacy
+	s.shms = newDevShms(s.submit.endIn)
 	for i, p := range priorities {
 		workers := o.Workers
 		if p != wire.Normal {
@@ -213,15 +215,31 @@ var priorities = [3]wire.Priority{wire.High, wire.Normal, wire.Low}
 
 func (s *Server) poller(p wire.Priority) *poller { return s.pollers[int(p)+1] }
 
-// SubmitLink returns the path of a user's submit semaphore of a priority. It creates the
-// user's semaphores at their first use. EMFILE: too many users have rings. EPERM: a daemon
-// without privileges serves its own user only. ENOSPC: /dev/shm is full.
-func (s *Server) SubmitLink(uid uint32, p wire.Priority) (string, error) {
-	path, err := s.submit.link(uid, p)
+// SubmitLink returns the path of c's submit semaphore of a priority, in the /dev/shm of c's process. It creates the
+// user's semaphores there at their first use. EMFILE: too many users have rings, or the user has them in too many /dev/shm. EPERM: a daemon
+// without privileges serves its own user only. EACCES: c's /dev/shm is no tmpfs, or c may not write to it. ENOSPC: it is full.
+func (s *Server) SubmitLink(c cred.Caller, p wire.Priority) (string, error) {
+	path, err := s.submitLink(c, p)
 	if err != nil {
+		s.noteNoSemaphore(c, err)
 		s.refusals.add(SemaphoreRefused, err)
 	}
 	return path, err
+}
+
+func (s *Server) submitLink(c cred.Caller, p wire.Priority) (string, error) {
+	x, _, err := s.shms.find(c)
+	if err != nil {
+		return "", err
+	}
+	if x == nil {
+		return s.submit.link(c.UID, p)
+	}
+	defer x.release()
+	if err := s.owners.reads(c.UID, c.PID, x); err != nil {
+		return "", err
+	}
+	return s.submit.linkIn(c, x, p)
 }
 
 // SemaphoreNames begins the names that all submit semaphores of this server have in
@@ -283,6 +301,7 @@ func (s *Server) Left() bool { return s.successor.Load() }
 // has returned.
 func (s *Server) Close() {
 	s.closing.Store(true)
+	held := s.shms.holdAll() // for what is left to a successor in them
 	all := s.table.all()
 	if len(all) == 0 {
 		s.successor.Store(false) // there is nothing to go on with
@@ -294,6 +313,7 @@ func (s *Server) Close() {
 		s.drop(e, "the daemon is stopping")
 	}
 	s.unmaps.close()
+	s.leftovers.close()
 	s.owners.close()
 	leave := s.successor.Load()
 	if s.stuck { // a worker that comes back may still wait for the semaphores
@@ -303,6 +323,10 @@ func (s *Server) Close() {
 		return
 	}
 	s.submit.close(leave)
+	s.owners.releaseAll()
+	for _, x := range held {
+		x.release()
+	}
 }
 
 // watchable returns how many client processes this process can watch. Each takes a

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/invariants"
 	"github.com/kv3fs/kv3fs/internal/shm"
 	"github.com/kv3fs/kv3fs/internal/wire"
@@ -24,7 +25,8 @@ const SemPrefix = "hf3fs-submit-ios."
 // harms only its own user.
 //
 // A set is made when its user first reads a submit link. It is awaited while the user has
-// rings, which pin it.
+// rings, which pin it. Clients open semaphores by name in their own /dev/shm, so a user has a set in each
+// in which it has clients (see submitelsewhere.go).
 type submitSems struct {
 	log      *slog.Logger
 	legacy   *legacy
@@ -35,14 +37,21 @@ type submitSems struct {
 	repairs sync.WaitGroup
 	quit    chan struct{} // ends the pauses before repairs
 
-	mu    sync.Mutex
-	users map[uint32]*submitUser
-	sets  int // users with semaphores
-	reads uint64
-	ended bool
+	mu        sync.Mutex
+	users     map[semsKey]*submitUser
+	sets      int          // users with semaphores in the daemon's own /dev/shm
+	elsewhere *quota.Quota // sets in others
+	reads     uint64
+	ended     bool
 }
 
-// submitUser is a user with semaphores, with rings, or with both.
+// semsKey says whose semaphores are meant, and in which /dev/shm.
+type semsKey struct {
+	uid uint32
+	shm *devShm
+}
+
+// submitUser is a user with semaphores, with rings, or with both, in one /dev/shm.
 type submitUser struct {
 	sems [3]*submitSem // all nil, or none
 	pins int           // registered rings
@@ -67,7 +76,7 @@ func newSubmitSems(log *slog.Logger, maxUsers int) *submitSems {
 }
 
 func newSubmitSemsFor(log *slog.Logger, maxUsers int, waitForMany bool) *submitSems {
-	s := &submitSems{log: log, maxUsers: maxUsers, run: newRunName(), quit: make(chan struct{}), users: map[uint32]*submitUser{}}
+	s := &submitSems{log: log, maxUsers: maxUsers, run: newRunName(), quit: make(chan struct{}), users: map[semsKey]*submitUser{}, elsewhere: quota.New(int64(maxUsers))}
 	for i := range s.waiters {
 		s.waiters[i] = newSubmitWaiter(waitForMany, s.repair)
 	}
@@ -97,7 +106,8 @@ func (s *submitSems) link(uid uint32, p wire.Priority) (string, error) {
 	if s.ended {
 		return "", syscall.ESHUTDOWN
 	}
-	u := s.users[uid]
+	k := semsKey{uid: uid}
+	u := s.users[k]
 	if u == nil || u.sems[0] == nil {
 		var err error
 		if u, err = s.createSet(uid); err != nil {
@@ -112,18 +122,23 @@ func (s *submitSems) link(uid uint32, p wire.Priority) (string, error) {
 		if err != nil {
 			return "", errnoOf(err)
 		}
-		before := u.sems[i]
-		u.sems[i] = again
-		s.keepSet(uid, u.sems)
-		if u.pins > 0 {
-			s.waiters[i].remove(before)
-			s.waiters[i].add(again)
-		}
-		before.close()
-		s.say(before, "submit semaphore replaced: its user had removed or damaged it")
-		again.told = before.told
+		s.replace(k, u, i, again)
 	}
 	return u.sems[i].Path(), nil
+}
+
+// replace puts a new semaphore in the place of one that its user has spoilt.
+func (s *submitSems) replace(k semsKey, u *submitUser, i int, again *submitSem) {
+	before := u.sems[i]
+	u.sems[i] = again
+	s.keepSet(k, u.sems)
+	if u.pins > 0 {
+		s.waiters[i].remove(before)
+		s.waiters[i].add(again)
+	}
+	before.close()
+	s.say(before, "submit semaphore replaced: its user had removed or damaged it")
+	again.told = before.told
 }
 
 func errnoOf(err error) error {
@@ -137,7 +152,7 @@ func errnoOf(err error) error {
 // createSet creates the semaphores of a user, in the place of another's if there are too
 // many.
 func (s *submitSems) createSet(uid uint32) (*submitUser, error) {
-	if s.sets >= s.maxUsers && uid != 0 && !s.evict() {
+	if s.sets >= s.maxUsers && uid != 0 && !s.evict(func(k semsKey) bool { return k.shm == nil }) {
 		return nil, syscall.EMFILE
 	}
 	var sems [3]*submitSem
@@ -150,69 +165,94 @@ func (s *submitSems) createSet(uid uint32) (*submitUser, error) {
 			return nil, err
 		}
 	}
-	s.keepSet(uid, sems)
-	u := s.user(uid)
-	u.sems = sems
+	k := semsKey{uid: uid}
+	s.keepSet(k, sems)
 	s.sets++
+	return s.putSet(k, sems), nil
+}
+
+// putSet gives a user its semaphores, which are counted already.
+func (s *submitSems) putSet(k semsKey, sems [3]*submitSem) *submitUser {
+	u := s.user(k)
+	u.sems = sems
 	if u.pins > 0 {
 		s.awaitSet(u)
 	}
-	return u, nil
+	return u
 }
 
 // keepSet notes a user's semaphores for a successor.
-func (s *submitSems) keepSet(uid uint32, sems [3]*submitSem) {
-	if err := s.legacy.keepSemaphores(uid, sems); err != nil {
-		s.log.Warn("a successor of this daemon will not know a user's submit semaphores: its requests are found some 50 ms late then", "uid", uid, "err", err, "cure", "make room in the directory of --restart-state")
+func (s *submitSems) keepSet(k semsKey, sems [3]*submitSem) {
+	if err := s.legacy.keepSemaphores(k, sems); err != nil {
+		s.log.Warn("a successor of this daemon will not know a user's submit semaphores: its requests are found some 50 ms late then", "uid", k.uid, "err", err, "cure", "make room in the directory of --restart-state")
 	}
 }
 
+// newName returns the name of a new semaphore.
+func (s *submitSems) newName() string {
+	return SemPrefix + s.run + wire.NewUUID().String()[len(s.run):]
+}
+
 func (s *submitSems) create(uid uint32) (*submitSem, error) {
-	sem, err := shm.CreateSem(SemPrefix+s.run+wire.NewUUID().String()[len(s.run):], uid)
+	sem, err := shm.CreateSem(s.newName(), uid)
 	if err != nil {
 		return nil, err
 	}
 	return &submitSem{NamedSem: sem, uid: uid}, nil
 }
 
-// evict removes the set without rings whose links were read the longest ago. A client that
+// evict removes the set without rings, of those that may go, whose links were read the longest ago. A client that
 // has opened one of its semaphores can still use the rings that it makes: the leader finds
 // their requests without a post, only later.
-func (s *submitSems) evict() bool {
+func (s *submitSems) evict(mayGo func(semsKey) bool) bool {
 	var oldest *submitUser
-	var owner uint32
-	for uid, u := range s.users {
-		if u.pins == 0 && u.sems[0] != nil && (oldest == nil || u.read < oldest.read) {
-			oldest, owner = u, uid
+	var of semsKey
+	for k, u := range s.users {
+		if u.pins == 0 && u.sems[0] != nil && mayGo(k) && (oldest == nil || u.read < oldest.read) {
+			oldest, of = u, k
 		}
 	}
 	if oldest == nil {
 		return false
 	}
-	for _, sem := range oldest.sems {
-		sem.close()
-	}
-	s.legacy.forgetSemaphores(owner)
-	delete(s.users, owner)
-	s.sets--
+	s.endSet(of, oldest)
 	return true
 }
 
+// endSet removes the semaphores of a user without rings.
+func (s *submitSems) endSet(k semsKey, u *submitUser) {
+	for _, sem := range u.sems {
+		sem.close()
+	}
+	s.legacy.forgetSemaphores(k)
+	delete(s.users, k)
+	s.uncount(k)
+}
+
+// uncount says that a set is not there any more.
+func (s *submitSems) uncount(k semsKey) {
+	if k.shm == nil {
+		s.sets--
+	} else {
+		s.elsewhere.Return(k.uid, 1)
+	}
+}
+
 // pin has a user's semaphores awaited and kept, once for each ring of the user.
-func (s *submitSems) pin(uid uint32) {
+func (s *submitSems) pin(k semsKey) {
 	s.mu.Lock()
 	defer s.unlock()
-	u := s.user(uid)
+	u := s.user(k)
 	if u.pins++; u.pins == 1 {
 		s.awaitSet(u)
 	}
 }
 
-func (s *submitSems) user(uid uint32) *submitUser {
-	u := s.users[uid]
+func (s *submitSems) user(k semsKey) *submitUser {
+	u := s.users[k]
 	if u == nil {
 		u = &submitUser{}
-		s.users[uid] = u
+		s.users[k] = u
 	}
 	return u
 }
@@ -226,10 +266,10 @@ func (s *submitSems) awaitSet(u *submitUser) {
 }
 
 // unpin undoes pin.
-func (s *submitSems) unpin(uid uint32) {
+func (s *submitSems) unpin(k semsKey) {
 	s.mu.Lock()
 	defer s.unlock()
-	u := s.users[uid]
+	u := s.users[k]
 	if u.pins--; u.pins > 0 {
 		return
 	}
@@ -239,7 +279,7 @@ func (s *submitSems) unpin(uid uint32) {
 		}
 	}
 	if u.sems[0] == nil {
-		delete(s.users, uid)
+		delete(s.users, k)
 	}
 }
 
@@ -263,9 +303,12 @@ func (s *submitSems) closeNames() {
 func (s *submitSems) close(leave bool) {
 	s.mu.Lock()
 	s.ended = true
-	for uid, u := range s.users {
-		if !leave && u.sems[0] != nil {
-			s.legacy.forgetSemaphores(uid)
+	for k, u := range s.users {
+		if u.sems[0] != nil {
+			s.uncount(k)
+			if !leave {
+				s.legacy.forgetSemaphores(k)
+			}
 		}
 		for i, sem := range u.sems {
 			if sem == nil {
@@ -278,7 +321,6 @@ func (s *submitSems) close(leave bool) {
 		}
 	}
 	clear(s.users)
-	s.sets = 0
 	s.mu.Unlock()
 	close(s.quit)
 	ended := make(chan struct{})
@@ -305,12 +347,17 @@ func (s *submitSems) unlock() {
 }
 
 func (s *submitSems) checkInvariants() {
-	sets := 0
-	for uid, u := range s.users {
+	sets, elsewhere := 0, 0
+	for k, u := range s.users {
+		uid := k.uid
 		invariants.Check(u.pins >= 0, "submit semaphores of user %d: %d pins", uid, u.pins)
 		invariants.Check(u.pins > 0 || u.sems[0] != nil, "user %d: kept without rings and semaphores", uid)
-		if u.sems[0] != nil {
+		switch {
+		case u.sems[0] == nil:
+		case k.shm == nil:
 			sets++
+		default:
+			elsewhere++
 		}
 		if len(s.users) > deepCheck {
 			continue
@@ -324,6 +371,7 @@ func (s *submitSems) checkInvariants() {
 		}
 	}
 	invariants.Check(sets == s.sets && sets <= s.maxUsers+1, "submit semaphores: %d sets, %d counted, at most %d", sets, s.sets, s.maxUsers)
+	invariants.Check(elsewhere == int(s.elsewhere.Total()), "submit semaphores: %d sets in other /dev/shm, %d counted", elsewhere, s.elsewhere.Total())
 }
 
 // submitSem is one user's submit semaphore of one priority.

@@ -141,7 +141,7 @@ func TestPostsOfManyUsers(t *testing.T) {
 			if uid%2 == 0 { // clients read the link before they register or afterwards
 				sems[uid] = openLink(t, s, uid, wire.Normal)
 			}
-			s.pin(uid)
+			s.pin(semsKey{uid: uid})
 			if uid%2 != 0 {
 				sems[uid] = openLink(t, s, uid, wire.Normal)
 			}
@@ -162,7 +162,7 @@ func TestPostsOfManyUsers(t *testing.T) {
 			awaitPosts(t, w, []uint32{uid})
 		}
 		for _, uid := range uids {
-			s.unpin(uid)
+			s.unpin(semsKey{uid: uid})
 		}
 	})
 }
@@ -186,21 +186,21 @@ func TestRingUsersAreBounded(t *testing.T) {
 		}
 	}
 	for uid := uint32(3); uid <= 6; uid++ {
-		s.pin(uid)
+		s.pin(semsKey{uid: uid})
 	}
-	s.pin(1) // registers a ring with a semaphore that is gone by now
+	s.pin(semsKey{uid: 1}) // registers a ring with a semaphore that is gone by now
 	if _, err := s.link(1, wire.Normal); err != syscall.EMFILE {
 		t.Errorf("a fifth user with rings: %v, want EMFILE", err)
 	}
 	if _, err := s.link(0, wire.Normal); err != nil {
 		t.Errorf("root: %v", err)
 	}
-	s.unpin(5)
+	s.unpin(semsKey{uid: 5})
 	if _, err := s.link(1, wire.Normal); err != nil {
 		t.Errorf("when a user has no rings any more: %v", err)
 	}
 	for _, uid := range []uint32{1, 3, 4, 6} {
-		s.unpin(uid)
+		s.unpin(semsKey{uid: uid})
 	}
 	if len(s.users) > 5 {
 		t.Errorf("%d users are kept, want at most 4 and root", len(s.users))
@@ -229,8 +229,8 @@ func TestSemaphoreDefaced(t *testing.T) {
 				hostile, honest := openLink(t, s, 1001, wire.Normal), openLink(t, s, 1002, wire.Normal)
 				w := s.waiter(wire.Normal)
 				for _, uid := range []uint32{1001, 1002} {
-					s.pin(uid)
-					defer s.unpin(uid)
+					s.pin(semsKey{uid: uid})
+					defer s.unpin(semsKey{uid: uid})
 				}
 				leader := startLeader(w)
 				defer leader.end()
@@ -269,8 +269,8 @@ func TestSemaphoresMutated(t *testing.T) {
 	kernels(t, func(t *testing.T, many bool) {
 		s := newSems(t, 8, many)
 		honest := openLink(t, s, 1002, wire.Normal)
-		s.pin(1002)
-		defer s.unpin(1002)
+		s.pin(semsKey{uid: 1002})
+		defer s.unpin(semsKey{uid: 1002})
 		leader := startLeader(s.waiter(wire.Normal))
 		defer leader.end()
 		stop := make(chan struct{})
@@ -293,7 +293,7 @@ func mutate(s *submitSems, rng *rand.Rand, stop chan struct{}) {
 	defer func() {
 		for uid, n := range pins {
 			for range n {
-				s.unpin(uid)
+				s.unpin(semsKey{uid: uid})
 			}
 		}
 	}()
@@ -322,12 +322,12 @@ func mutate(s *submitSems, rng *rand.Rand, stop chan struct{}) {
 		case 2, 3:
 			if pins[uid] < 3 {
 				pins[uid]++
-				s.pin(uid)
+				s.pin(semsKey{uid: uid})
 			}
 		case 4, 5, 6:
 			if pins[uid] > 0 {
 				pins[uid]--
-				s.unpin(uid)
+				s.unpin(semsKey{uid: uid})
 			}
 		default:
 			_ = overwrite(path, b[:1+rng.IntN(32)])
@@ -448,8 +448,8 @@ func TestWakeWithUsers(t *testing.T) {
 		s := newSems(t, 4, many)
 		for _, uid := range []uint32{1001, 1002} {
 			openLink(t, s, uid, wire.Low)
-			s.pin(uid)
-			defer s.unpin(uid)
+			s.pin(semsKey{uid: uid})
+			defer s.unpin(semsKey{uid: uid})
 		}
 		w := s.waiter(wire.Low)
 		began := time.Now()
@@ -477,8 +477,8 @@ func TestRemovedSemaphoreIsReplaced(t *testing.T) {
 	var said atomic.Int32
 	s := newSubmitSems(slog.New(countingHandler{&said}), 4)
 	defer s.close(false)
-	s.pin(1001)
-	defer s.unpin(1001)
+	s.pin(semsKey{uid: 1001})
+	defer s.unpin(semsKey{uid: 1001})
 	spoils := []func(path string) error{
 		os.Remove,
 		func(path string) error { return os.Rename(path, path+"-moved") },
@@ -522,8 +522,8 @@ func BenchmarkPosted(b *testing.B) {
 				if _, err := s.link(uid, wire.Normal); err != nil {
 					b.Skip(err)
 				}
-				s.pin(uid)
-				defer s.unpin(uid)
+				s.pin(semsKey{uid: uid})
+				defer s.unpin(semsKey{uid: uid})
 			}
 			w := s.waiter(wire.Normal)
 			var uids []uint32

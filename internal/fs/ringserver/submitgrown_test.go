@@ -18,8 +18,8 @@ func TestGrownSemaphoreIsNotTouched(t *testing.T) {
 		s := newSems(t, 4, many)
 		uid := uint32(os.Getuid())
 		sem := openLink(t, s, uid, wire.Normal)
-		s.pin(uid)
-		defer s.unpin(uid)
+		s.pin(semsKey{uid: uid})
+		defer s.unpin(semsKey{uid: uid})
 		f, err := os.OpenFile(sem.Path(), os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)

@@ -16,11 +16,12 @@ import (
 type entry struct {
 	controldir.Registration
 	link      wire.Link
-	id        uint64 // in the state that is kept; never used twice
-	inherited bool   // a predecessor has left it
-	order     uint64 // of registration
-	owner     *owner // nil where the process cannot be seen from here
-	bytes     int64  // size of the object
+	id        uint64  // in the state that is kept; never used twice
+	inherited bool    // a predecessor has left it
+	order     uint64  // of registration
+	owner     *owner  // nil where the process cannot be seen from here
+	shm       *devShm // that the object is in, held until unmap
+	bytes     int64   // size of the object
 	object    objectID
 	// handleType and handle are by what the kernel finds the object without its name.
 	handleType int32

@@ -13,7 +13,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
-// openTarget opens a client's shared memory object read-write, if and only if the
+// openTarget opens a client's shared memory object read-write in the client's /dev/shm, if and only if the
 // client could do so itself, and returns the target as a clean path. It waits for nobody:
 // it looks at no path outside /dev/shm, where a file system may hang, and at nothing that
 // is mounted inside.
@@ -21,7 +21,7 @@ import (
 // EINVAL: there is no such regular file. EACCES: it lies outside /dev/shm or in a
 // sub-directory of it, it is a symbolic link or a mount point, or c may not open it.
 // EAGAIN: somebody has a lease on it.
-func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal string, err error) {
+func openTarget(c cred.Caller, in *devShm, target string) (fd int, sizeBytes int64, normal string, err error) {
 	if !strings.HasPrefix(target, "/") {
 		return -1, 0, "", syscall.EINVAL
 	}
@@ -29,7 +29,7 @@ func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal s
 	if path.Dir(normal) != shm.Dir {
 		return -1, 0, "", syscall.EACCES
 	}
-	at, err := find(path.Base(normal))
+	at, err := find(in, path.Base(normal))
 	if err != nil {
 		return -1, 0, "", err
 	}
@@ -45,12 +45,8 @@ func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal s
 	default:
 		return -1, 0, "", syscall.EINVAL
 	}
-	// Opening through /proc yields the object that was examined, even if its name
-	// means another one by now, and never a FIFO or device. O_NONBLOCK refuses to wait
-	// until the holder of a lease gives it up.
-	again := "/proc/self/fd/" + strconv.Itoa(at)
 	err = cred.RunAs(c, func() (err error) {
-		fd, err = unix.Open(again, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		fd, err = openAgain(at)
 		return err
 	})
 	switch {
@@ -67,22 +63,50 @@ func openTarget(c cred.Caller, target string) (fd int, sizeBytes int64, normal s
 	return fd, st.Size, normal, nil
 }
 
+// openAgain opens what a descriptor names. Opening through /proc yields the object that was examined, even if its name
+// means another one by now, and never a FIFO or device. O_NONBLOCK refuses to wait
+// until the holder of a lease gives it up.
+func openAgain(at int) (fd int, err error) {
+	return unix.Open("/proc/self/fd/"+strconv.Itoa(at), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+}
+
 // find returns a descriptor of an object that names it but does not open it. A file
 // system that a client has mounted on the name is not asked for anything.
-func find(name string) (at int, err error) {
-	dir, err := unix.Open(shm.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func find(in *devShm, name string) (at int, err error) {
+	dir, err := in.path()
 	if err != nil {
 		return -1, openError(err)
 	}
 	defer unix.Close(dir)
-	at, err = unix.Openat2(dir, name, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
+	if at, err = nameIn(dir, name); err != nil {
 		return -1, openError(err)
 	}
 	return at, nil
+}
+
+// nameIn is find in a directory that is open.
+func nameIn(dir int, name string) (at int, err error) {
+	return unix.Openat2(dir, name, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS,
+	})
+}
+
+// regularIn opens a regular file in a directory, whatever its name means a moment later.
+func regularIn(dir int, name string) (fd int, err error) {
+	at, err := nameIn(dir, name)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at)
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return -1, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return -1, unix.EINVAL
+	}
+	return openAgain(at)
 }
 
 // openError returns the client's error for an object that was not found.

@@ -13,17 +13,39 @@ import (
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
-// notHere is what the doctor says where a client and the daemon have different /dev/shm.
-const notHere = "the client's " + shm.Dir + " is not the daemon's: rings are shared memory; docker run --ipc=host, or -v /dev/shm:/dev/shm; Kubernetes: hostIPC: true"
-
 // noteRefused logs that a registration was refused, with what to do about it.
 func (s *Server) noteRefused(c cred.Caller, name, target string, err error) {
 	if more, now := s.pace.Log(fmt.Sprint("registration ", c.UID, " ", err)); now {
-		s.log.Warn("refused a registration", "name", name, "target", target, "uid", c.UID, "pid", c.PID, "err", err, "cure", cureOfRefusal(name, target, err), "more", more)
+		s.log.Warn("refused a registration", "name", name, "target", target, "uid", c.UID, "pid", c.PID, "err", err, "cure", s.cureOfRefusal(c, name, target, err), "more", more)
 	}
 }
 
-func cureOfRefusal(name, target string, err error) string {
+// noteNoSemaphore logs that a client gets no submit semaphore.
+func (s *Server) noteNoSemaphore(c cred.Caller, err error) {
+	cure := "kv3fs doctor, where the client runs"
+	var refused *refusedShm
+	switch {
+	case errors.As(err, &refused):
+		cure = refused.cure
+	case errors.Is(err, syscall.ESRCH), errors.Is(err, syscall.ESHUTDOWN):
+		return
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		cure = "fewer users, containers or processes with rings, or higher --limit-ring-users and ulimit -n"
+	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EROFS):
+		cure = "a " + shm.Dir + " in which the client may create objects: mode 1777, mounted read-write"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		cure = "free space in the client's " + shm.Dir
+	}
+	if more, now := s.pace.Log(fmt.Sprint("semaphore ", c.UID, " ", err)); now {
+		s.log.Warn("refused a submit semaphore: the client cannot open rings", "uid", c.UID, "pid", c.PID, "err", err, "cure", cure, "more", more)
+	}
+}
+
+func (s *Server) cureOfRefusal(c cred.Caller, name, target string, err error) string {
+	var refused *refusedShm
+	if errors.As(err, &refused) {
+		return refused.cure
+	}
 	_, nameErr := wire.ParseLink(name)
 	inShm := path.IsAbs(target) && path.Dir(path.Clean(target)) == shm.Dir
 	switch {
@@ -33,10 +55,10 @@ func cureOfRefusal(name, target string, err error) string {
 		return "an object directly in " + shm.Dir
 	}
 	var st unix.Stat_t
-	statErr := unix.Lstat(path.Clean(target), &st)
+	statErr := s.stat(c, path.Base(path.Clean(target)), &st)
 	switch {
 	case statErr == unix.ENOENT:
-		return notHere
+		return "an object that is in the client's " + shm.Dir + " when it is registered: this one is not, or not any more"
 	case errors.Is(err, syscall.EACCES) && statErr == nil:
 		return fmt.Sprintf("an object that the user may read and write: this one has mode %#o and is user %d's", st.Mode&0o7777, st.Uid)
 	case errors.Is(err, syscall.EINVAL) && statErr == nil:
@@ -49,6 +71,26 @@ func cureOfRefusal(name, target string, err error) string {
 		return "free space: df " + shm.Dir
 	}
 	return "kv3fs doctor"
+}
+
+// stat looks at an object of a client.
+func (s *Server) stat(c cred.Caller, name string, st *unix.Stat_t) error {
+	in, _, err := s.shms.find(c)
+	if err != nil {
+		return err
+	}
+	defer in.release()
+	dir, err := in.path()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	at, err := nameIn(dir, name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	return unix.Fstat(at, st)
 }
 
 // noRoom is the error of a write for which the limits of kv3fs have no room, whatever the disk has.
