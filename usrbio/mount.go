@@ -151,7 +151,7 @@ func (m *Mount) submitSem(ctx context.Context, p wire.Priority) (*shm.NamedSem, 
 		return nil, fmt.Errorf("%s points to %s, which is not a semaphore: %w", link, target, syscall.EIO)
 	}
 	if s, err = shm.OpenSem(name); err != nil {
-		return nil, fmt.Errorf("%s is not in this %s, which must be the daemon's: %w", link, shm.Dir, err)
+		return nil, fmt.Errorf("%s is not in this %s, which the daemon cannot reach (its log says why): %w", link, shm.Dir, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -108,7 +108,7 @@ func TestDoctor(t *testing.T) {
 		if err := json.Unmarshal(text, &r); err != nil {
 			t.Fatalf("%v in %s", err, text)
 		}
-		if f := finding(t, r, "ring"); f.Status != doctor.Failure || !strings.Contains(f.Fix, "--ipc=host") {
+		if f := finding(t, r, "ring"); f.Status != doctor.OK {
 			t.Errorf("with another /dev/shm: %+v", f)
 		}
 		if f := finding(t, r, "shm.size"); f.Status != doctor.Warning || !strings.Contains(f.Needed, "64 MiB") {

@@ -24,6 +24,12 @@ const (
 	ringBytes   = 4 << 10
 )
 
+// What a client with a /dev/shm of its own needs of the daemon.
+const (
+	ownShmNeeds = "a daemon that can look into containers: root with CAP_SYS_PTRACE in the host's PID namespace, on Linux 5.12 or later; its log names what it lacks"
+	ownShmFix   = "hostPID: true and privileged for the daemon's pod; docker: --pid=host --cap-add SYS_PTRACE. Or one /dev/shm for both: --ipc=host, or -v /dev/shm:/dev/shm"
+)
+
 // ringFacts describes a write and a read through rings.
 type ringFacts struct {
 	CreateErr        probeError // from creating the file
@@ -80,9 +86,9 @@ func judgeRing(f ringFacts, point, engine string, euid int) Finding {
 	case f.CreateErr.failed():
 		return Finding{ID: id, Status: Failure, Found: f.CreateErr.Text, Needed: "a mount on which files can be created"}
 	case f.MissingSemaphore != "":
-		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("the daemon's semaphore %s does not exist here: this is not the daemon's /dev/shm", f.MissingSemaphore),
-			Needed: "the daemon's /dev/shm: rings are shared memory",
-			Fix:    "write --ipc=host, or -v /dev/shm:/dev/shm, after docker run; Kubernetes: hostIPC: true"}
+		return Finding{ID: id, Status: Failure, Found: fmt.Sprintf("the daemon's semaphore %s does not exist here: this is not the daemon's /dev/shm, and the daemon cannot reach it", f.MissingSemaphore),
+			Needed: ownShmNeeds,
+			Fix:    ownShmFix}
 	case f.TransferErr.is(syscall.ENOSPC, syscall.ENOMEM):
 		return Finding{ID: id, Status: Failure, Found: f.TransferErr.Text, Needed: "free space in /dev/shm and on the disk"}
 	case f.TransferErr.is(syscall.ETIMEDOUT):

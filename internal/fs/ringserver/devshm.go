@@ -173,8 +173,8 @@ func openCached(at int, path string) (fd int, err error) {
 		runtime.Gosched() // a mount elsewhere may have come in between
 	}
 	switch err {
-	case unix.EAGAIN:
-		err = errors.New("it is on a file system that may not answer")
+	case unix.EAGAIN, unix.ENOENT:
+		err = errors.New("it is on a file system that may not answer, or is not there")
 	case unix.ELOOP:
 		err = errors.New("there is a symbolic link on the way")
 	}
@@ -216,11 +216,7 @@ func isTmpfs(proc string, mount uint64) error {
 
 // noShm is a client's error: the daemon does not use what it has at /dev/shm.
 func noShm(err error) error {
-	errno := syscall.EACCES
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		errno = syscall.EINVAL
-	}
-	return &refusedShm{"the client's own " + shm.Dir + " cannot be used: " + err.Error(), "a tmpfs at " + shm.Dir + " of the client's mount namespace, with no symbolic link on the way", errno}
+	return &refusedShm{"the client's own " + shm.Dir + " cannot be used: " + err.Error(), "a tmpfs at " + shm.Dir + " of the client's mount namespace, with no symbolic link on the way", syscall.EACCES}
 }
 
 // refusedShm says why objects of a client cannot be reached, and what to do.

@@ -78,7 +78,7 @@ func (o *owners) checkInvariants() {
 	}
 	for id, w := range o.byID {
 		invariants.Check(w.id == id && w.pidfd >= 0 && !w.gone, "owner %d: watched, but its process %d has exited", id, w.tgid)
-		invariants.Check(len(w.entries) > 0 || w.dirs > 0, "owner %d: watched, but owns nothing", id)
+		invariants.Check(len(w.entries) > 0 || w.dirs > 0 || len(w.shms) > 0, "owner %d: watched, but owns nothing", id)
 		invariants.Check(w.dirs == dirs[w], "owner %d: %d open handles, %d counted", id, dirs[w], w.dirs)
 	}
 	for tgid, w := range o.byTgid {

@@ -47,7 +47,7 @@ func TestRefusedIsLogged(t *testing.T) {
 		}
 	}
 	text := log.String()
-	if strings.Count(text, "refused a registration") != 1 || !strings.Contains(text, "--ipc=host") || !strings.Contains(text, "hf3fs-iov-of-another-host") {
+	if strings.Count(text, "refused a registration") != 1 || !strings.Contains(text, "when it is registered") || !strings.Contains(text, "hf3fs-iov-of-another-host") {
 		t.Errorf("the log is\n%s", text)
 	}
 	if _, err := s.Register(me, wire.NewUUID().String(), "/tmp/x"); err != syscall.EACCES {
