@@ -479,7 +479,7 @@ func (s *Server) adoptSemaphores() error {
 				sems, err = decodeSemaphores(version, text, run)
 			}
 		}
-		if err == nil && !s.legacy.charge(semaphoresFile(uint32(uid)), uint32(uid)) {
+		if err == nil && !s.legacy.charge(semaphoresFile(semsKey{uid: uint32(uid)}), uint32(uid)) {
 			err = errNoRoom
 		}
 		if err == nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/kv3fs/kv3fs/internal/fs/restart"
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
@@ -55,12 +56,18 @@ func (s *Server) adoptSemaphoresElsewhere(name, run string) {
 	if err == nil {
 		k, names, err = decodeSemaphoresElsewhere(version, text, run)
 	}
+	if err == nil && semaphoresElsewhereFile(k.UID, k.Shm) != file {
+		err = fmt.Errorf("they are those of user %d: %w", k.UID, restart.ErrDamaged)
+	}
+	if err == nil && !s.legacy.charge(file, k.UID) {
+		err = errNoRoom
+	}
 	if err == nil {
 		err = s.adoptReaders(k, names)
 	}
 	if err != nil {
 		s.log.Warn("a user's submit semaphores in the "+shm.Dir+" of a container were given up: requests of its clients there are found some 50 ms late until they open new rings", "user", name, "err", err)
-		_ = s.legacy.dir.Remove(file)
+		s.legacy.remove(file)
 	}
 }
 

@@ -183,11 +183,13 @@ func registrationFile(id uint64) string { return registrationsDir + "/" + strcon
 func journalFile(id uint64) string      { return journalsDir + "/" + strconv.FormatUint(id, 10) }
 func handleFile(n uint64) string        { return handlesDir + "/" + strconv.FormatUint(n, 10) }
 func semaphoresFile(k semsKey) string {
-	name := semaphoresDir + "/" + strconv.FormatUint(uint64(k.uid), 10)
 	if k.shm != nil {
-		name += fmt.Sprintf("-%d-%d-%d", k.shm.id.Dev, k.shm.id.Ino, k.shm.id.UID)
+		return semaphoresElsewhereFile(k.uid, k.shm.id)
 	}
-	return name
+	return semaphoresDir + "/" + strconv.FormatUint(uint64(k.uid), 10)
+}
+func semaphoresElsewhereFile(uid uint32, in devShmID) string {
+	return fmt.Sprintf("%s/%d-%d-%d-%d", semaphoresDir, uid, in.Dev, in.Ino, in.UID)
 }
 
 // keep writes a registration, before its client learns of it.
