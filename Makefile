@@ -32,6 +32,13 @@ build: need ## build bin/kv3fs
 reference: build ## write docs/reference from the commands, metrics and API in the code
 	bin/kv3fs manual reference docs/reference
 
+.PHONY: manifests helm
+helm: need ## build bin/helm, of the version of deploy/tools (minutes, the first time)
+	cd deploy/tools && $(GO) build -o ../../bin/helm helm.sh/helm/v4/cmd/helm
+manifests: helm ## write deploy/kubernetes from the Helm chart, and check the chart
+	KV3FS_HELM=$(CURDIR)/bin/helm $(GO) test -count=1 -run TestRenderings ./internal/test/chart -update
+	KV3FS_HELM=$(CURDIR)/bin/helm $(GO) test -count=1 ./internal/test/chart
+
 .PHONY: demo
 demo: build ## start a daemon, replay a generated trace, restart, replay again: all hits
 	scripts/demo

@@ -5,19 +5,25 @@
 {{- $set := dict
   "data" (include "kv3fs.data" .)
   "data-must-exist" true
-  "mount" (printf "%s/3fs" (include "kv3fs.mountDirectory" .))
+  "mount" (include "kv3fs.mount" .)
   "capacity" .Values.capacity
-  "restart-state" (printf "%s/state/daemon" .Values.node.runDirectory)
-  "on-term" "handover"
-  "admin-listen" (printf "0.0.0.0:%v" .Values.admin.port)
-  "admin-token-file" "/etc/kv3fs-admin/token"
-  "admin-cert" "/etc/kv3fs-admin/tls.crt"
-  "admin-key" "/etc/kv3fs-admin/tls.key"
   "log-format" "json" }}
+{{- if .Values.sidecar.enabled }}
+{{- $_ := set $set "admin-listen" "127.0.0.1:9180" }}
+{{- $_ := set $set "pages-listen" "127.0.0.1:18000" }}
+{{- else }}
+{{- $_ := set $set "restart-state" (printf "%s/state/daemon" .Values.node.runDirectory) }}
+{{- $_ := set $set "on-term" "handover" }}
+{{- $_ := set $set "admin-listen" (printf "0.0.0.0:%v" .Values.admin.port) }}
+{{- $_ := set $set "admin-token-file" "/etc/kv3fs-admin/token" }}
+{{- $_ := set $set "admin-cert" "/etc/kv3fs-admin/tls.crt" }}
+{{- $_ := set $set "admin-key" "/etc/kv3fs-admin/tls.key" }}
+{{- end }}
 {{- if and .Values.data.mustBeMount (not .Values.data.claim) }}
 {{- $_ := set $set "data-must-be-mount" true }}
 {{- end }}
-{{- if .Values.pages.enabled }}
+{{- if .Values.sidecar.enabled }}
+{{- else if .Values.pages.enabled }}
 {{- $listen := list (printf "0.0.0.0:%v" .Values.pages.port) }}
 {{- range .Values.pages.namespaces }}
 {{- $listen = append $listen (printf "%s=unix:%s/pages/%s/pages.sock" . $.Values.node.runDirectory .) }}

@@ -31,6 +31,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{ .Values.node.runDirectory }}/mnt
 {{- end }}
 
+{{- define "kv3fs.mount" -}}
+{{ .Values.sidecar.enabled | ternary .Values.sidecar.mountDirectory (include "kv3fs.mountDirectory" .) }}/3fs
+{{- end }}
+
+{{/* The volume of the files. */}}
+{{- define "kv3fs.dataVolume" -}}
+{{- if .Values.data.claim -}}
+{name: data, persistentVolumeClaim: {claimName: {{ .Values.data.claim }}}}
+{{- else if .Values.data.mustBeMount -}}
+{name: data, hostPath: {path: {{ dir .Values.data.hostPath }}, type: Directory}}
+{{- else -}}
+{name: data, hostPath: {path: {{ .Values.data.hostPath }}, type: DirectoryOrCreate}}
+{{- end }}
+{{- end }}
+
+{{- define "kv3fs.dataMount" -}}
+{name: data, mountPath: /data{{ if and .Values.data.mustBeMount (not .Values.data.claim) }}, mountPropagation: HostToContainer{{ end }}}
+{{- end }}
+
 {{/* Where the daemon has its files in its container. A disk is seen in the directory above its mount point: the directory itself would
      be a mount point in the container in any case. */}}
 {{- define "kv3fs.data" -}}
@@ -57,4 +76,29 @@ affinity:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end }}
+
+{{/* A size of Kubernetes, in Mi, Gi or Ti, as a number of bytes. */}}
+{{- define "kv3fs.bytes" -}}
+{{- $shift := dict "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
+{{- mul (trunc (sub (len .) 2 | int) . | int64) (get $shift (trunc -2 .)) }}
+{{- end }}
+
+{{/* Which pods the policies are about, and what of them. */}}
+{{- define "kv3fs.usesVolume" -}}
+matchConditions:
+  - name: has-the-volume
+    expression: has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.csi) && v.csi.driver == {{ .Values.csi.driver | squote }})
+  - name: not-skipped
+    expression: "!has(object.metadata.annotations) || !('kv3fs.io/admission' in object.metadata.annotations) || object.metadata.annotations['kv3fs.io/admission'] != 'skip'"
+variables:
+  - name: volumes
+    expression: object.spec.volumes.filter(v, has(v.csi) && v.csi.driver == {{ .Values.csi.driver | squote }}).map(v, v.name)
+  # Init containers may wait for the mount; they have no rings.
+  - name: containers
+    expression: object.spec.containers.filter(c, has(c.volumeMounts) && c.volumeMounts.exists(m, m.name in variables.volumes))
+  - name: memory
+    expression: object.spec.volumes.filter(v, has(v.emptyDir) && has(v.emptyDir.medium) && v.emptyDir.medium == 'Memory')
+  - name: ownShm
+    expression: "!has(object.spec.hostIPC) || !object.spec.hostIPC"
 {{- end }}
