@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -20,7 +19,9 @@ type mountpoint struct {
 	path       string
 	fsType     string
 	source     string
-	follows    bool // it shares with others, or takes from one, what is mounted on it
+	root       string // of the mount, in its file system
+	// The groups of mounts with which it shares what is mounted on it, and from which it takes that. 0: none.
+	shared, master int
 }
 
 func (m mountpoint) isFUSE() bool { return m.fsType == "fuse" || strings.HasPrefix(m.fsType, "fuse.") }
@@ -87,9 +88,14 @@ func parseMount(line string) (m mountpoint, ok bool) {
 	m.id, bad[0] = strconv.Atoi(left[0])
 	m.parent, bad[1] = strconv.Atoi(left[1])
 	m.minor, bad[2] = strconv.Atoi(minor)
-	m.follows = slices.ContainsFunc(left[6:], func(field string) bool {
-		return strings.HasPrefix(field, "shared:") || strings.HasPrefix(field, "master:")
-	})
-	m.path, m.fsType, m.source = wire.UnescapeMountinfo(left[4]), right[0], right[1]
+	for _, field := range left[6:] {
+		if group, ok := strings.CutPrefix(field, "shared:"); ok {
+			m.shared, _ = strconv.Atoi(group)
+		} else if group, ok := strings.CutPrefix(field, "master:"); ok {
+			m.master, _ = strconv.Atoi(group)
+		}
+	}
+	m.root, m.path = wire.UnescapeMountinfo(left[3]), wire.UnescapeMountinfo(left[4])
+	m.fsType, m.source = right[0], right[1]
 	return m, errors.Join(bad[:]...) == nil
 }
