@@ -59,6 +59,7 @@ type cli struct {
 	Serve        serveCmd        `cmd:"" help:"Serve a directory as a 3FS, with a mount, its control directory and rings."`
 	Hold         holdCmd         `cmd:"" help:"Run a server, keep its mount and addresses open while it is down, and start it again."`
 	Keep         keepCmd         `cmd:"" help:"Keep a directory that others serve within a size, from one of many hosts."`
+	CSI          csiCmd          `cmd:"" name:"csi" help:"Give pods of this Kubernetes node parts of a daemon's mount, as kubelet's storage plugin."`
 	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service for vLLM's and SGLang's 3FS connectors."`
 	Status       statusCmd       `cmd:"" help:"Show how the daemons of this host are: what they serve, since when, their limits, and what is wrong."`
 	Ready        readyCmd        `cmd:"" help:"Write and read a little through a ring of a mount, as an engine does, and say whether that works."`

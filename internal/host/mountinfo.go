@@ -25,6 +25,7 @@ type Mount struct {
 	Type       string
 	Source     string
 	Super      string // options of the file system
+	Shared     bool   // what is mounted on it reaches other mounts of it
 }
 
 // HasOption reports whether the mount or its file system has an option.
@@ -61,6 +62,7 @@ func parseMountinfo(text string) (all []Mount) {
 			ID: left[0], Parent: left[1],
 			Device: left[2], Root: wire.UnescapeMountinfo(left[3]), Point: wire.UnescapeMountinfo(left[4]), Options: left[5],
 			Type: right[0], Source: wire.UnescapeMountinfo(right[1]),
+			Shared: slices.ContainsFunc(left[6:], func(tag string) bool { return strings.HasPrefix(tag, "shared:") }),
 		}
 		if len(right) > 2 {
 			m.Super = right[2]

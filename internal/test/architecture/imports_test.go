@@ -93,6 +93,7 @@ var layers = []struct {
 }{
 	{"internal/admin", []string{"internal/daemon", "internal/fs", "internal/pageservice", "internal/advise", "internal/bench", "kvstore", "usrbio"}, "it answers for a keeper, whoever runs that"},
 	{"internal/cluster", []string{"internal/daemon", "internal/fs", "internal/pageservice", "internal/keeper", "internal/admin", "internal/advise", "internal/bench", "kvstore", "usrbio"}, "it knows hosts, not what they do"},
+	{"internal/csi", []string{"internal/daemon", "internal/fs", "internal/advise", "internal/bench", "kvstore", "usrbio"}, "it sees a daemon as a mount, as pods do"},
 	{"internal/wire", []string{"internal/", "kvstore", "usrbio"}, "protocol bytes in, values out"},
 	{"internal/shm", []string{"internal/wire", "internal/fs", "kvstore", "usrbio"}, "it knows memory, not the protocol"},
 	{"internal/spelling", []string{"internal/", "os"}, "it is pure"},

@@ -1,0 +1,244 @@
+package kubelet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
+)
+
+// limit bounds every wait.
+const limit = time.Minute
+
+// Node is a node with a daemon, which has its mount in Mounts, and a plugin.
+type Node struct {
+	Daemon *daemontest.Daemon
+	Dir    string // kubelet's root directory
+	Mounts string // the directory that holds the daemon's mount, as the plugin's container has it
+
+	binary string
+	flags  []string
+	plugin *exec.Cmd
+	log    *syncBuffer
+	ended  chan struct{}
+	conn   *grpc.ClientConn
+	pods   int
+}
+
+// Start starts a daemon and a plugin with further flags. Both run until the test ends.
+func Start(t testing.TB, serve, csi []string) *Node {
+	t.Helper()
+	daemontest.NeedMounts(t)
+	daemontest.NeedRoot(t)
+	top := daemontest.NewDir(t)
+	n := &Node{Dir: filepath.Join(top, "kubelet"), Mounts: filepath.Join(top, "mounts"), flags: csi}
+	for _, dir := range []string{n.Dir, n.Mounts} {
+		must(t, os.Mkdir(dir, 0o755))
+		must(t, unix.Mount(dir, dir, "", unix.MS_BIND, ""))
+		must(t, unix.Mount("", dir, "", unix.MS_SHARED, ""))
+		t.Cleanup(func() { unmountAll(dir) })
+	}
+	n.Daemon = daemontest.ServeWith(t, daemontest.Options{Mount: filepath.Join(n.Mounts, "3fs"), Flags: append([]string{"--drain", "0s"}, serve...)})
+	var err error
+	n.binary, err = daemontest.Binary()
+	must(t, err)
+	t.Cleanup(func() { n.Stop(t) })
+	n.Run(t)
+	return n
+}
+
+// unmountAll unmounts all at and below a directory, what was mounted last first.
+func unmountAll(dir string) {
+	for left := daemontest.MountsBelow(dir); len(left) > 0; {
+		for i := len(left) - 1; i >= 0; i-- {
+			_ = unix.Unmount(left[i], unix.MNT_DETACH)
+		}
+		now := daemontest.MountsBelow(dir)
+		if len(now) == len(left) {
+			return // the end of the package reports them
+		}
+		left = now
+	}
+}
+
+// Run starts the plugin, or starts it again.
+func (n *Node) Run(t testing.TB) {
+	t.Helper()
+	args := append([]string{"csi", "--mount", n.Daemon.Mount, "--kubelet", n.Dir, "--node", "node-1", "--admin-listen", "off"}, n.flags...)
+	// What a container with HostToContainer has.
+	script := `mount --make-rslave "$0"; exec "$@"`
+	n.plugin = exec.Command("/bin/sh", append([]string{"-ec", script, n.Mounts, n.binary}, args...)...)
+	n.plugin.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	n.log = &syncBuffer{}
+	n.plugin.Stdout, n.plugin.Stderr = n.log, n.log
+	must(t, n.plugin.Start())
+	n.ended = make(chan struct{})
+	go func(cmd *exec.Cmd, ended chan struct{}) {
+		defer close(ended)
+		_ = cmd.Wait()
+	}(n.plugin, n.ended)
+	for end := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		if bytes.Contains(n.log.bytes(), []byte(`msg="serving volumes"`)) {
+			break
+		}
+		select {
+		case <-n.ended:
+			t.Fatalf("the plugin ended:\n%s", n.Log())
+		default:
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the plugin does not serve:\n%s", n.Log())
+		}
+	}
+	conn, err := grpc.NewClient("unix:"+n.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	n.conn = conn
+}
+
+// Socket is the plugin's.
+func (n *Node) Socket() string { return filepath.Join(n.Dir, "plugins", "kv3fs.io", "csi.sock") }
+
+// State is the directory of the plugin's records.
+func (n *Node) State() string { return filepath.Join(n.Dir, "plugins", "kv3fs.io", "state") }
+
+// Log returns what the plugin has printed since it was started last.
+func (n *Node) Log() string { return string(n.log.bytes()) }
+
+// Kill ends the plugin as a crash would.
+func (n *Node) Kill() { n.end(syscall.SIGKILL) }
+
+// Stop ends the plugin in order.
+func (n *Node) Stop(t testing.TB) {
+	t.Helper()
+	n.end(syscall.SIGTERM)
+	if bytes.Contains(n.log.bytes(), []byte("panic:")) || bytes.Contains(n.log.bytes(), []byte("DATA RACE")) || t.Failed() {
+		t.Errorf("the plugin's log:\n%s", n.Log())
+	}
+}
+
+func (n *Node) end(sig syscall.Signal) {
+	if n.conn != nil {
+		_ = n.conn.Close()
+		n.conn = nil
+	}
+	_ = n.plugin.Process.Signal(sig)
+	select {
+	case <-n.ended:
+	case <-time.After(limit):
+		_ = n.plugin.Process.Kill()
+		<-n.ended
+	}
+}
+
+// PluginNode is the plugin's node service.
+func (n *Node) PluginNode() spec.NodeClient { return spec.NewNodeClient(n.conn) }
+
+// Identity is the plugin's identity service.
+func (n *Node) Identity() spec.IdentityClient { return spec.NewIdentityClient(n.conn) }
+
+// Volume is what a pod asks for.
+type Volume struct {
+	ID         string
+	Namespace  string // of the pod
+	Attributes map[string]string
+	ReadOnly   bool
+	Group      string // fsGroup
+}
+
+// Request is kubelet's for a volume of a new pod.
+func (n *Node) Request(t testing.TB, v Volume) *spec.NodePublishVolumeRequest {
+	t.Helper()
+	n.pods++
+	dir := filepath.Join(n.Dir, "pods", "pod-"+strconv.Itoa(n.pods), "volumes", "kubernetes.io~csi", v.ID)
+	must(t, os.MkdirAll(dir, 0o750))
+	must(t, os.WriteFile(filepath.Join(dir, "vol_data.json"), fmt.Appendf(nil, `{"driverName":"kv3fs.io","volumeHandle":%q}`, v.ID), 0o600))
+	said := map[string]string{"csi.storage.k8s.io/pod.namespace": v.Namespace, "csi.storage.k8s.io/pod.name": "pod-" + strconv.Itoa(n.pods), "csi.storage.k8s.io/ephemeral": "true"}
+	for name, value := range v.Attributes {
+		said[name] = value
+	}
+	return &spec.NodePublishVolumeRequest{
+		VolumeId: v.ID, TargetPath: filepath.Join(dir, "mount"), Readonly: v.ReadOnly, VolumeContext: said,
+		VolumeCapability: &spec.VolumeCapability{
+			AccessType: &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{VolumeMountGroup: v.Group}},
+			AccessMode: &spec.VolumeCapability_AccessMode{Mode: spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
+		},
+	}
+}
+
+// Publish has the plugin publish a volume for a new pod, and returns its target.
+func (n *Node) Publish(t testing.TB, v Volume) (target string) {
+	t.Helper()
+	r := n.Request(t, v)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if _, err := n.PluginNode().NodePublishVolume(ctx, r); err != nil {
+		t.Fatalf("publish %+v: %v", v, err)
+	}
+	return r.GetTargetPath()
+}
+
+// Unpublish has it unpublish one.
+func (n *Node) Unpublish(t testing.TB, id, target string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if _, err := n.PluginNode().NodeUnpublishVolume(ctx, &spec.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: target}); err != nil {
+		t.Fatalf("unpublish %s: %v", id, err)
+	}
+}
+
+// Dial connects to a socket of the plugin.
+func Dial(t testing.TB, path string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///kubelet", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}))
+	must(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// syncBuffer is a buffer that a process writes to.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends.
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) bytes() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytes.Clone(b.text.Bytes())
+}
+
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// SetFlags changes the plugin's further flags, for the next Run.
+func (n *Node) SetFlags(flags ...string) { n.flags = flags }
