@@ -59,7 +59,7 @@ func Open(c Config) (*Volumes, error) {
 			return nil, err
 		}
 	}
-	if err := os.MkdirAll(c.State, 0o700); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(c.State), 0o750), os.MkdirAll(c.State, 0o700)); err != nil {
 		return nil, fmt.Errorf("state of the plugin: %w", err)
 	}
 	v := &Volumes{c: c, ledger: ledger{c.State}, patience: newPatience(c.Patience)}
