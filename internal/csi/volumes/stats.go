@@ -33,11 +33,8 @@ type Stats struct {
 // Stats returns the statistics of a published volume. Failures are those of the request: a volume that is sick is none.
 func (v *Volumes) Stats(ctx context.Context, volume, path string) (Stats, error) {
 	target, err := v.target(path)
-	if err != nil {
-		return Stats{}, err
-	}
 	r, known := v.record(target)
-	if !known || r.Volume != volume {
+	if err != nil || !known || r.Volume != volume {
 		return Stats{}, failure(Missing, "volume %q is not published at %s", volume, path)
 	}
 	mounts, err := host.Local().Mounts()

@@ -242,3 +242,13 @@ func must(t testing.TB, errs ...error) {
 
 // SetFlags changes the plugin's further flags, for the next Run.
 func (n *Node) SetFlags(flags ...string) { n.flags = flags }
+
+// AwaitRecovery waits until the plugin has bound so many volumes to another daemon's mount since it was started.
+func (n *Node) AwaitRecovery(t testing.TB, volumes int) {
+	t.Helper()
+	for end := time.Now().Add(limit); bytes.Count(n.log.bytes(), []byte("volume bound to the daemon's new mount")) < volumes; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("fewer than %d volumes were bound to the new mount", volumes)
+		}
+	}
+}
