@@ -144,7 +144,7 @@ func stats(t *testing.T, n *kubelet.Node, id, target string) *spec.NodeGetVolume
 // A daemon that was killed and started again is back under the pods that run, however often: the number of mounts does not grow. Volumes and
 // their statistics say what is wrong meanwhile.
 func TestDaemonIsReplacedUnderPods(t *testing.T) {
-	n := kubelet.Start(t, nil, []string{"--timeout", "10s"})
+	n := kubelet.Start(t, nil, []string{"--timeout", "10s", "--admin-listen", "127.0.0.1:0"})
 	type volume struct {
 		id, target string
 		pod        *kubelet.Pod
@@ -169,6 +169,9 @@ func TestDaemonIsReplacedUnderPods(t *testing.T) {
 		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "dead") {
 			t.Errorf("a volume of a dead mount: %v", err)
 		}
+		if got := n.Metric(t, `kv3fs_csi_volumes{state="dead"}`); got != "3" {
+			t.Errorf("%s dead volumes", got)
+		}
 		if round == 1 { // the plugin is down meanwhile, too
 			n.Kill()
 		}
@@ -190,6 +193,9 @@ func TestDaemonIsReplacedUnderPods(t *testing.T) {
 			if got := layers(v.target); got > 2 {
 				t.Errorf("%s: %d mounts at the target", v.id, got)
 			}
+		}
+		if dead, live := n.Metric(t, `kv3fs_csi_volumes{state="dead"}`), n.Metric(t, `kv3fs_csi_volumes{state="live"}`); dead != "0" || live != "3" {
+			t.Errorf("%s dead volumes, %s live ones", dead, live)
 		}
 	}
 	for _, v := range all {
@@ -437,6 +443,10 @@ func TestRegistration(t *testing.T) {
 	who, err := spec.NewNodeClient(kubelet.Dial(t, info.GetEndpoint())).NodeGetInfo(t.Context(), &spec.NodeGetInfoRequest{})
 	if err != nil || who.GetNodeId() != "node-1" {
 		t.Errorf("%v, %v", who, err)
+	}
+	second, err := n.Command().CombinedOutput()
+	if err == nil || !strings.Contains(string(second), "another plugin serves") {
+		t.Errorf("a second plugin: %v, %s", err, second)
 	}
 	n.Stop(t)
 	if _, err := os.Lstat(filepath.Join(n.Dir, "plugins_registry", "kv3fs.io-reg.sock")); !errors.Is(err, os.ErrNotExist) {

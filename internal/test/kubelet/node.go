@@ -5,11 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -80,11 +84,7 @@ func unmountAll(dir string) {
 // Run starts the plugin, or starts it again.
 func (n *Node) Run(t testing.TB) {
 	t.Helper()
-	args := append([]string{"csi", "--mount", n.Daemon.Mount, "--kubelet", n.Dir, "--node", "node-1", "--admin-listen", "off"}, n.flags...)
-	// What a container with HostToContainer has.
-	script := `mount --make-rslave "$0"; exec "$@"`
-	n.plugin = exec.Command("/bin/sh", append([]string{"-ec", script, n.Mounts, n.binary}, args...)...)
-	n.plugin.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	n.plugin = n.Command()
 	n.log = &syncBuffer{}
 	n.plugin.Stdout, n.plugin.Stderr = n.log, n.log
 	must(t, n.plugin.Start())
@@ -109,6 +109,16 @@ func (n *Node) Run(t testing.TB) {
 	conn, err := grpc.NewClient("unix:"+n.Socket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	n.conn = conn
+}
+
+// Command is the command that runs the plugin, in a mount namespace of its own.
+func (n *Node) Command() *exec.Cmd {
+	args := append([]string{"csi", "--mount", n.Daemon.Mount, "--kubelet", n.Dir, "--node", "node-1", "--admin-listen", "off"}, n.flags...)
+	// What a container with HostToContainer has.
+	script := `mount --make-rslave "$0"; exec "$@"`
+	cmd := exec.Command("/bin/sh", append([]string{"-ec", script, n.Mounts, n.binary}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	return cmd
 }
 
 // Socket is the plugin's.
@@ -238,6 +248,31 @@ func must(t testing.TB, errs ...error) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Metric returns a line of the plugin's metrics without its name, or "". The plugin needs --admin-listen.
+func (n *Node) Metric(t testing.TB, name string) string {
+	t.Helper()
+	found := regexp.MustCompile(`address=(http://\S+)`).FindSubmatch(n.log.bytes())
+	if found == nil {
+		t.Fatal("the plugin has no address for metrics")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, string(found[1])+"/metrics", nil)
+	must(t, err)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	answer, err := client.Do(r)
+	must(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	must(t, err)
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
 }
 
 // SetFlags changes the plugin's further flags, for the next Run.
