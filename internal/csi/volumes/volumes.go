@@ -58,6 +58,11 @@ func Open(c Config) (*Volumes, error) {
 		if *at, err = realPath(*at); err != nil {
 			return nil, err
 		}
+		if _, err := os.Readlink(*at); err == nil { // asks no daemon, as a look at what is there would
+			if *at, err = filepath.EvalSymlinks(*at); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if err := errors.Join(os.MkdirAll(filepath.Dir(c.State), 0o750), os.MkdirAll(c.State, 0o700)); err != nil {
 		return nil, fmt.Errorf("state of the plugin: %w", err)
