@@ -2,10 +2,13 @@ package restarts
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +42,8 @@ func newStage(t *testing.T, env ...string) *stage {
 func (s *stage) through(times int, replace func()) {
 	s.t.Helper()
 	stop := make(chan struct{})
+	end := sync.OnceFunc(func() { close(stop) })
+	defer end()
 	failed := make(chan error, 2)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -68,7 +73,7 @@ func (s *stage) through(times int, replace func()) {
 			}
 		}
 	}
-	close(stop)
+	end()
 	for ; running > 0 && err == nil; running-- {
 		select {
 		case err = <-failed:
@@ -127,14 +132,28 @@ func TestHandovers(t *testing.T) {
 // So it is when the daemon is killed at any moment.
 func TestKills(t *testing.T) {
 	s := newStage(t)
-	if callsOutliveKills || os.Getenv("KV3FS_SOAK") != "" {
-		s.mount = workOn(t, s.d.Mount)
-	}
+	s.mount = workOn(t, s.d.Mount)
 	s.through(often(5, 200), func() { s.signal(syscall.SIGKILL) })
 }
 
-// callsOutliveKills says that no call on the mount fails where its daemon is killed. One in some hundred kills does, with EIO.
-const callsOutliveKills = false
+// And when another version is executed in its place.
+func TestUpgrades(t *testing.T) {
+	s := newStage(t)
+	s.mount = workOn(t, s.d.Mount)
+	binary, err := daemontest.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.through(often(5, 100), func() {
+		out, err := exec.Command(binary, "upgrade", "--data", s.d.Data, "--timeout", "2m", "--json").CombinedOutput()
+		var report struct {
+			Kept bool `json:"mount_kept"`
+		}
+		if err != nil || json.Unmarshal(out, &report) != nil || !report.Kept {
+			t.Fatalf("upgrade: %v: %s\n%s", err, out, s.d.Log())
+		}
+	})
+}
 
 // And where each daemon dies at the same step between taking a request and telling its client.
 func TestDeathAtEachStep(t *testing.T) {
