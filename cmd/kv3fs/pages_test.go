@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,6 +50,9 @@ func runAs(t *testing.T, as *syscall.SysProcAttr, input *os.File, bin, says stri
 	t.Helper()
 	r := &running{cmd: exec.Command(bin, args...), exited: make(chan struct{})}
 	r.cmd.Stderr, r.cmd.SysProcAttr = r, as
+	if !slices.Contains(args, "--restart-state") && !slices.Contains(args, "--config") { // what is killed here has no successor
+		r.cmd.Env = append(os.Environ(), "KV3FS_RESTART_STATE=off")
+	}
 	if input != nil {
 		r.cmd.Stdin = input
 	}

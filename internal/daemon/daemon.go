@@ -277,6 +277,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	c.Mount.Health = c.health
 	c.Mount.Limits = c.Limits.mount(host.Local())
 	c.Mount.Daemon = identity(c, data)
+	c.Mount.Daemon.Outlives, c.Mount.Daemon.NoHandles = c.outlives(left != nil), !hasHandles(data)
 	c.Pages.health = c.health
 	c.Pages.registry = newRegistry(c.Version)
 	c.Pages.registry.MustRegister(newRingMetrics(rings), newChecksumMetrics(sums), newKeeperMetrics(atWork), newLookupMetrics(looked), newClientMetrics(rings), healthMetric(c.health), space)

@@ -16,6 +16,7 @@ import (
 	"github.com/kv3fs/kv3fs/internal/fs/restart"
 	"github.com/kv3fs/kv3fs/internal/fs/settings"
 	"github.com/kv3fs/kv3fs/internal/logpace"
+	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
 // RestartAuto and RestartOff are values of Config.RestartState; others are directories. Empty is RestartOff.
@@ -192,4 +193,35 @@ func keepSettings(dir *restart.Dir, set *settings.Settings, log *slog.Logger) er
 		}
 		return nil
 	})
+}
+
+// outlives returns the value of wire.Daemon.Outlives.
+func (c *Config) outlives(kept bool) string {
+	switch {
+	case c.RestartState == "" || c.RestartState == RestartOff:
+		return "--restart-state is off: give it auto, or a directory of a tmpfs"
+	case !kept:
+		return "there is no place for its state, the log says why: --restart-state DIR, in a tmpfs that is this daemon's alone"
+	case c.Mount.State != nil && c.Descriptors.Managed():
+		return wire.OutlivesMount
+	}
+	return wire.OutlivesRings
+}
+
+// hasHandles reports whether files of a directory's file system can be opened without a name.
+func hasHandles(dir string) bool {
+	handle, _, err := unix.NameToHandleAt(unix.AT_FDCWD, dir, 0)
+	if err != nil {
+		return false
+	}
+	at, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(at)
+	fd, err := unix.OpenByHandleAt(at, handle, unix.O_PATH|unix.O_CLOEXEC)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
 }

@@ -22,6 +22,12 @@ type Daemon struct {
 	// Capacity is within what the daemon keeps the data directory, as its flag says; empty: any.
 	Capacity string `json:"capacity,omitempty"`
 
+	// Outlives is what goes on when another daemon follows: OutlivesRings, OutlivesMount, or why nothing does, with the cure. Empty: an
+	// older daemon, which does not say.
+	Outlives string `json:"outlives,omitempty"`
+	// NoHandles says that files cannot be opened without a name: one that is removed while it is open ends with the daemon.
+	NoHandles bool `json:"no_handles,omitempty"`
+
 	// Passthrough is PassthroughOn, or why the mount has none, with the cure. Empty: an
 	// older daemon, which does not say.
 	Passthrough string `json:"passthrough"`
@@ -64,3 +70,9 @@ func (d *Daemon) UnmarshalJSON(text []byte) error {
 	}
 	return nil
 }
+
+// Values of Daemon.Outlives.
+const (
+	OutlivesRings = "rings" // and, over an upgrade in place, the mount
+	OutlivesMount = "mount" // and rings: somebody keeps its descriptor
+)

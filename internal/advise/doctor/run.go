@@ -69,6 +69,7 @@ func Run(ctx context.Context, o Options) *Report {
 		r.add(checkLeftovers(o.Host.Path(shm.Dir), o.Host.EUID, time.Now(), o.Fix)...)
 	}
 	add(checkLimits(ctx, &o, e.need)...)
+	add(checkOutlives(o.Host, daemon)...)
 	if daemon != nil {
 		add(checkDaemonLimits(o.Host, daemon, e.registrations, e.title)...)
 	}

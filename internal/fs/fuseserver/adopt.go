@@ -110,9 +110,8 @@ func CheckState(point string, acls bool, o Options) error {
 	if err := o.State.ReadLog(handlesFile, handlesVersion, func(b []byte) error { return readHandle(open, b) }); err != nil {
 		return fmt.Errorf("what its clients have open: %w", err)
 	}
-	server, answer, err := negotiate(fuse.NewDefaultRawFileSystem(), fuseOptions(o, acls), r.Init)
+	_, answer, err := negotiate(fuse.NewDefaultRawFileSystem(), fuseOptions(o, acls), r.Init) // go-fuse closes its descriptor when that is collected
 	if err == nil {
-		unix.Close(server.number)
 		err = sameTerms(r.Answer, answer)
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -701,4 +703,60 @@ func FuzzJournal(f *testing.F) {
 			t.Errorf("markers %d, %d", sqeTail, cqeHead)
 		}
 	})
+}
+
+// Whatever a client does to its ring's memory while there is no daemon, the next one serves the others, and touches nothing of theirs.
+func TestRingsWordsChangeBetweenDaemons(t *testing.T) {
+	l := newLineage(t)
+	rng := rand.New(rand.NewPCG(seed.New(t), 0))
+	l.begin(true)
+	good, quiet := l.ring(), l.ring()
+	layout := layoutOfTest()
+	rounds := 10
+	if os.Getenv("KV3FS_SOAK") != "" {
+		rounds = 1600
+	}
+	const spoilt, words = 4, 16
+	before := make([]byte, quiet.mem.Len())
+	for round := range int32(rounds) {
+		var all [spoilt]member
+		for i := range all {
+			all[i] = l.ring()
+		}
+		s := l.next(func() {
+			quiet.mem.CopyOut(before, 0)
+			for _, m := range all {
+				for range words {
+					off := 4 * rng.Int64N(m.mem.Len()/4)
+					if rng.IntN(2) == 0 { // the markers
+						off = 4 * rng.Int64N(4)
+					}
+					word := uint32(rng.Uint64())
+					if rng.IntN(2) == 0 { // of a possible size
+						word %= 2 * adoptedEntries
+					}
+					m.mem.StoreInt32(off, int32(word))
+				}
+			}
+		})
+		good.mem.StoreInt32(layout.PingOff(), round+1)
+		for end := time.Now().Add(time.Minute); good.mem.LoadInt32(layout.PongOff()) != round+1; time.Sleep(100 * time.Microsecond) {
+			if time.Now().After(end) {
+				t.Fatalf("round %d: a ring beside them is not served\n%s", round, l.log.String())
+			}
+		}
+		out := make([]byte, len(before))
+		quiet.mem.CopyOut(out, 0)
+		for i := range out {
+			woken := int64(i) >= layout.SemOff() && int64(i) < layout.SemOff()+32 // a waiter is woken after each restart
+			if out[i] != before[i] && !woken {
+				t.Fatalf("round %d: byte %d of a ring that nobody uses is %#x, and was %#x", round, i, out[i], before[i])
+			}
+		}
+		for _, m := range all {
+			if err := s.Unregister(me, m.name); err != nil && !errors.Is(err, syscall.ENOENT) {
+				t.Fatal(err)
+			}
+		}
+	}
 }

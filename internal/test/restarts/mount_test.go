@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
 
 // workers are what clients of the mount do, a round at a time, each as a process of its own in a directory of its own. Every call
@@ -27,6 +29,7 @@ var workers = map[string]func(dir string) (round func(n int) error, err error){
 	"lock":     lockWorker,
 	"map":      mapWorker,
 	"in place": placeWorker,
+	"bound":    rewriteWorker, // through a bind mount of its directory, as containers have
 }
 
 // namesWorker makes, renames, links and removes.
@@ -328,6 +331,14 @@ func workOn(t *testing.T, mount string) *crowd {
 		dir := filepath.Join(mount, "worker "+name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
+		}
+		if name == "bound" {
+			on := daemontest.NewDir(t)
+			if err := unix.Mount(dir, on, "", unix.MS_BIND, ""); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = unix.Unmount(on, unix.MNT_DETACH) })
+			dir = on
 		}
 		w := &worker{name: name, cmd: exec.Command("/proc/self/exe", dir)}
 		w.cmd.Env = append(os.Environ(), workerVariable+"="+name)
