@@ -59,13 +59,6 @@ type KVCacheSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.endsWith('%') ? self.matches('^([1-9][0-9]?|100)%$') : self.matches('^[1-9][0-9]*(Mi|Gi|Ti|Pi)$')",message="must be a size such as 10Ti (Mi, Gi, Ti or Pi), or a part of the file system from 1% to 100%"
 	Capacity string `json:"capacity,omitempty"`
 
-	// Limits of directories. A quota takes effect when its directory is there.
-	// +optional
-	// +listType=map
-	// +listMapKey=path
-	// +kubebuilder:validation:MaxItems=256
-	Quotas []Quota `json:"quotas,omitempty"`
-
 	// The page service of vLLM's and SGLang's connectors.
 	// +kubebuilder:default={}
 	PageService PageService `json:"pageService,omitempty"`
@@ -141,18 +134,6 @@ type Claim struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-}
-
-// Quota limits a directory and all below it.
-type Quota struct {
-	// Below the cache's root.
-	// +kubebuilder:validation:MaxLength=512
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[^/]+(/[^/]+)*$') && !('..' in self.split('/')) && !('.' in self.split('/'))",message="must be a path below the cache's root, such as team-a/llama, without '..'"
-	Path string `json:"path"`
-	// How much it may take, such as 500Gi.
-	// +kubebuilder:validation:MaxLength=20
-	// +kubebuilder:validation:Pattern=`^[1-9][0-9]*(Mi|Gi|Ti|Pi)$`
-	Capacity string `json:"capacity"`
 }
 
 // Access lets pods of a namespace have volumes.
@@ -234,7 +215,7 @@ type UpdateStrategy struct {
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self > 0 : self.matches('^([1-9][0-9]?|100)%$')",message="must be a number above 0, or a part from 1% to 100%"
-	MaxUnavailable intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 
 // DeletionPolicy says what becomes of the files.

@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kv3fs/kv3fs/operator/api/v1alpha1"
@@ -37,7 +38,7 @@ func inputs(t *testing.T, name string) build.Inputs {
 	}
 	s.PageService.Port = 18000
 	s.Placement.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-	s.UpdateStrategy = v1alpha1.UpdateStrategy{Type: string(appsv1.RollingUpdateDaemonSetStrategyType), MaxUnavailable: intstr.FromInt32(1)}
+	s.UpdateStrategy = v1alpha1.UpdateStrategy{Type: string(appsv1.RollingUpdateDaemonSetStrategyType), MaxUnavailable: ptr.To(intstr.FromInt32(1))}
 	return build.Inputs{Cache: cache, Namespace: "kv3fs-system", Image: "kv3fs:test", OperatorImage: "kv3fs-operator:test",
 		Secret: map[string][]byte{"token": []byte("secret")}, Etcd: build.EtcdSecret{CA: true, Certificate: true, Password: true}}
 }

@@ -34,7 +34,7 @@ func daemonSet(in Inputs, config string) *appsv1.DaemonSet {
 	set.Spec.Template.Annotations = map[string]string{ConfigAnnotation: config}
 	set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.DaemonSetUpdateStrategyType(spec.UpdateStrategy.Type)}
 	if spec.UpdateStrategy.Type == string(appsv1.RollingUpdateDaemonSetStrategyType) {
-		set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: &spec.UpdateStrategy.MaxUnavailable}
+		set.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateDaemonSet{MaxUnavailable: spec.UpdateStrategy.MaxUnavailable}
 	}
 	return set
 }

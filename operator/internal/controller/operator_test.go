@@ -294,7 +294,6 @@ func schema(k cluster) {
 		{"units", "{data: {hostPath: {path: /srv/a}}, capacity: 10TB}", "must be a size such as 10Ti"},
 		{"alone", "{data: {hostPath: {path: /srv/a}}, pageService: {etcd: {endpoints: ['e:2379']}}}", "pageService.etcd is for hosts that share one directory"},
 		{"ours", "{data: {hostPath: {path: /srv/a}}, settings: {admin-listen: 'off'}}", "one that the operator sets itself"},
-		{"quota", "{data: {hostPath: {path: /srv/a}}, quotas: [{path: ../b, capacity: 1Gi}]}", "below the cache's root"},
 		{"access", "{data: {hostPath: {path: /srv/a}}, access: [{namespace: a, directory: /b}]}", "below the cache's root"},
 		{"a-name-that-is-longer-than-31-letters", "{data: {hostPath: {path: /srv/a}}}", "at most 31"},
 		{"never", "{data: {hostPath: {path: /srv/a}}, updateStrategy: {maxUnavailable: 0}}", "must be a number above 0"},

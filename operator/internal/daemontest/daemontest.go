@@ -13,9 +13,6 @@ import (
 	"syscall"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-
 	"github.com/kv3fs/kv3fs/operator/api/v1alpha1"
 	"github.com/kv3fs/kv3fs/operator/internal/build"
 )
@@ -65,7 +62,6 @@ func Serve(t *testing.T, cache string, secret map[string][]byte) *Daemon {
 	c.Spec.Data.HostPath = &v1alpha1.HostPath{Path: "/srv/" + cache}
 	c.Spec.Capacity = "1Gi"
 	c.Spec.PageService.Port = 18000
-	c.Spec.UpdateStrategy = v1alpha1.UpdateStrategy{Type: string(appsv1.OnDeleteDaemonSetStrategyType), MaxUnavailable: intstr.FromInt32(1)}
 	config, err := build.Config(build.Inputs{Cache: c, Namespace: "kv3fs-system"})
 	if err != nil {
 		t.Fatal(err)
