@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -78,7 +79,9 @@ func (k cluster) operate(env *envtest.Environment) {
 	account, err := env.AddUser(user, nil)
 	k.must(err)
 	skip := true
-	m, err := ctrl.NewManager(account.Config(), ctrl.Options{
+	rights := account.Config()
+	rights.Wrap(func(next http.RoundTripper) http.RoundTripper { return refusals{next, k.T} })
+	m, err := ctrl.NewManager(rights, ctrl.Options{
 		Scheme: scheme(k.T), Cache: cache.Options{ByObject: controller.Cached(namespace)},
 		Metrics: server.Options{BindAddress: "0"}, Controller: config.Controller{SkipNameValidation: &skip},
 		LeaderElection: true, LeaderElectionID: "kv3fs-operator", LeaderElectionNamespace: namespace, LeaderElectionReleaseOnCancel: true,
@@ -98,6 +101,20 @@ func (k cluster) operate(env *envtest.Environment) {
 			k.Error("the operator:", err)
 		}
 	})
+}
+
+// refusals fails a test in which the operator does what it may not do.
+type refusals struct {
+	http.RoundTripper
+	*testing.T
+}
+
+func (r refusals) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.RoundTripper.RoundTrip(request)
+	if err == nil && response.StatusCode == http.StatusForbidden {
+		r.Errorf("the operator may not %s %s", request.Method, request.URL.Path)
+	}
+	return response, err
 }
 
 // grant gives a user the rights of rbac/role.yaml.

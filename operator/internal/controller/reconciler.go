@@ -44,6 +44,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=configmaps;secrets;services,namespace=kv3fs-system,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=pods,namespace=kv3fs-system,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,namespace=kv3fs-system,verbs=get
+// +kubebuilder:rbac:groups="",resources=events,namespace=kv3fs-system,verbs=create;patch
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,namespace=kv3fs-system,verbs=get;create;update
 
 // Owner is the field owner of everything that the operator applies.
