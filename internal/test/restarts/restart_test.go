@@ -64,7 +64,7 @@ func endForGood(t *testing.T, d *daemontest.Daemon) {
 func run(t *testing.T, l *load, disturb func()) error {
 	t.Helper()
 	stop, ended := make(chan struct{}), make(chan error, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(often(2, 60))*time.Minute)
 	defer cancel()
 	go func() { ended <- l.runUntil(ctx, stop) }()
 	disturb()
@@ -75,10 +75,7 @@ func run(t *testing.T, l *load, disturb func()) error {
 // A client with 64 reads and 64 writes outstanding goes on over kill -9 and over SIGTERM: each request has exactly one
 // completion, no byte is wrong, and no buffer is touched after its completion.
 func TestRingsOutliveTheDaemon(t *testing.T) {
-	deaths := 6
-	if os.Getenv("KV3FS_SOAK") != "" {
-		deaths = 200
-	}
+	deaths := often(6, 300)
 	rng := rand.New(rand.NewPCG(seed.New(t), 1))
 	d, _ := serve(t)
 	l := newLoad(t, d.Mount, d.Data, rand.New(rand.NewPCG(rng.Uint64(), 0)))
