@@ -129,12 +129,12 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 		return err
 	}
 	defer watch.end()
-	st, err := openAfterKilled(data, c.MountPoint, me, c.Descriptors, c.Log, open)
+	st, err := openAfterKilled(ctx, data, c.MountPoint, me, c.Descriptors, c.Log, open)
 	if err != nil {
 		return err
 	}
 	defer st.close()
-	left, err := restartState(c.RestartState, data, me, c.Descriptors, c.Log)
+	left, err := restartState(ctx, c.RestartState, data, me, c.Descriptors, c.Log)
 	if err != nil {
 		return err
 	}

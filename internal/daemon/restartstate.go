@@ -40,7 +40,7 @@ func (c *Config) mayBeFollowed(ctx context.Context) bool {
 
 // restartState opens the state in which clients' rings outlive a daemon; nil: they do not. A daemon that was given no directory
 // does without where it cannot have one.
-func restartState(choice, data string, me hostID, passed *fdstore.Store, log *slog.Logger) (*restart.Dir, error) {
+func restartState(ctx context.Context, choice, data string, me hostID, passed *fdstore.Store, log *slog.Logger) (*restart.Dir, error) {
 	if choice == "" || choice == RestartOff {
 		return nil, nil
 	}
@@ -53,6 +53,9 @@ func restartState(choice, data string, me hostID, passed *fdstore.Store, log *sl
 		return nil, nil
 	}
 	dir, err := restart.Reopen(path, of, passed.Take(stateLock))
+	if errors.Is(err, restart.ErrInUse) { // where the data directory cannot be locked, this is all that a predecessor has
+		dir, err = awaitEnd(ctx, passed, restart.LockFile(path), log, err, func() (*restart.Dir, error) { return restart.Open(path, of) })
+	}
 	if err != nil && (choice == RestartAuto || noRoom(err)) {
 		log.Warn("clients' rings end with this daemon", "err", err)
 		return nil, nil

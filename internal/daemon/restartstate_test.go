@@ -192,7 +192,7 @@ func TestInheritedGrantThatHangs(t *testing.T) {
 // Without --restart-state nothing outlives the daemon.
 func TestOffKeepsNoState(t *testing.T) {
 	for _, choice := range []string{"", RestartOff} {
-		if dir, err := restartState(choice, t.TempDir(), hostID{Boot: "b"}, nil, slog.New(slog.DiscardHandler)); dir != nil || err != nil {
+		if dir, err := restartState(t.Context(), choice, t.TempDir(), hostID{Boot: "b"}, nil, slog.New(slog.DiscardHandler)); dir != nil || err != nil {
 			t.Errorf("%q: %v, %v", choice, dir, err)
 		}
 	}

@@ -79,6 +79,10 @@ func enter(path string, id Identity, inherited *os.File) (*Dir, error) {
 		}
 		return nil, fmt.Errorf("state of restarts: lock %s: %w", path, err)
 	}
+	if err := lock.Truncate(0); err == nil {
+		name, _ := os.Hostname()
+		_, _ = lock.WriteAt(fmt.Appendf(nil, "%d on %s\n", os.Getpid(), name), 0) // for LockFile only
+	}
 	d := &Dir{path: path, lock: lock, room: quota.New(roomIn(path)), refused: make(chan uint32, 1)}
 	if err := d.adopt(id); err != nil {
 		_ = lock.Close()
@@ -109,6 +113,9 @@ func sameFile(a, b *os.File) bool {
 	other, bad := b.Stat()
 	return err == nil && bad == nil && os.SameFile(is, other)
 }
+
+// LockFile returns the path of the file that says which process has a directory, and on which host.
+func LockFile(path string) string { return filepath.Join(path, lockFile) }
 
 // Lock returns the file by whose lock the state is this daemon's alone.
 func (d *Dir) Lock() *os.File { return d.lock }
