@@ -202,7 +202,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// README promises that every flag of the two daemons but --check, --check-state and --pages-start-over is a variable and a key.
+// README promises that every flag of the two daemons but --check, --check-state, --takeover and --pages-start-over is a variable and a key.
 func TestEveryFlagIsAVariableAndAKey(t *testing.T) {
 	seen := 0
 	for _, leaf := range grammar(t).Model.Leaves(false) {
@@ -211,7 +211,7 @@ func TestEveryFlagIsAVariableAndAKey(t *testing.T) {
 		}
 		for _, flag := range leaf.Flags {
 			switch flag.Name {
-			case "help", "version", "check", "check-state", "pages-start-over", "start-over": // the last is for one start only
+			case "help", "version", "check", "check-state", "takeover", "pages-start-over", "start-over": // the last is for one start only
 				continue
 			}
 			seen++

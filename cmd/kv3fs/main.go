@@ -56,37 +56,38 @@ type mistake struct{ error }
 func (m mistake) Unwrap() error { return m.error }
 
 type cli struct {
-	Serve        serveCmd        `cmd:"" help:"Serve a directory as a 3FS, with a mount, its control directory and rings."`
-	Hold         holdCmd         `cmd:"" help:"Run a server, keep its mount and addresses open while it is down, and start it again."`
-	Keep         keepCmd         `cmd:"" help:"Keep a directory that others serve within a size, from one of many hosts."`
-	CSI          csiCmd          `cmd:"" name:"csi" help:"Give pods of this Kubernetes node parts of a daemon's mount, as kubelet's storage plugin."`
-	Pages        pagesCmd        `cmd:"" help:"Run, inspect or empty the page service for vLLM's and SGLang's 3FS connectors."`
-	Status       statusCmd       `cmd:"" help:"Show how the daemons of this host are: what they serve, since when, their limits, and what is wrong."`
-	Ready        readyCmd        `cmd:"" help:"Write and read a little through a ring of a mount, as an engine does, and say whether that works."`
-	Top          topCmd          `cmd:"" help:"Show live in a terminal what a daemon moves, holds, evicts and serves to whom."`
-	Stat         statCmd         `cmd:"" help:"Show a daemon's limits and what it has removed, or all that it knows of a file or directory."`
-	DU           duCmd           `cmd:"" name:"du" help:"Show what directories, programs and models take of a daemon's capacity."`
-	LS           lsCmd           `cmd:"" name:"ls" help:"List files by program, model, age and uses, or those that are incomplete."`
-	Evict        evictCmd        `cmd:"" help:"Remove files now, those that may safely go."`
-	Pin          pinCmd          `cmd:"" help:"Keep files, whatever room is needed."`
-	Unpin        unpinCmd        `cmd:"" help:"Let pinned files go again when their turn comes."`
-	TTL          ttlCmd          `cmd:"" name:"ttl" help:"Remove files that nobody has used for long."`
-	Quota        quotaCmd        `cmd:"" help:"Limit what directories take."`
-	Scrub        scrubCmd        `cmd:"" help:"Read files at leisure and compare them with the daemon's checksums."`
-	Replay       replayCmd       `cmd:"" help:"Replay a trace of prompts through rings as an inference engine would, and check every byte."`
-	Trace        traceCmd        `cmd:"" help:"Generate traces of prompts."`
-	Bench        benchCmd        `cmd:"" help:"Measure rings, page service, block stores, or a simulated engine."`
-	Doctor       doctorCmd       `cmd:"" help:"Find out why kv3fs fails or is slow on this host, and how to fix it."`
-	Plan         planCmd         `cmd:"" help:"Calculate when loading KV cache is faster than recomputing it, and the time to the first token."`
-	EngineConfig engineConfigCmd `cmd:"" help:"Print a ready-to-use configuration for an inference engine."`
-	Upgrade      upgradeCmd      `cmd:"" help:"Have a daemon execute another version of kv3fs in place of its own, while its clients only wait for a moment."`
-	Reload       reloadCmd       `cmd:"" help:"Have a daemon read its configuration file again, and change what may change while it serves."`
-	Version      versionCmd      `cmd:"" help:"Print this build's version, commit and protocols."`
-	Completion   completionCmd   `cmd:"" help:"Print what a shell must read to complete kv3fs commands."`
-	Help         helpCmd         `cmd:"" help:"Show help for a command."`
-	Probe        probeCmd        `cmd:"" hidden:"" help:"Run a probe for the doctor."`
-	Complete     completeCmd     `cmd:"" hidden:"" help:"Complete a command line, for the scripts that completion prints."`
-	Manual       manualCmd       `cmd:"" hidden:"" help:"Write man pages, or docs/reference."`
+	Serve         serveCmd         `cmd:"" help:"Serve a directory as a 3FS, with a mount, its control directory and rings."`
+	Hold          holdCmd          `cmd:"" help:"Run a server, keep its mount and addresses open while it is down, and start it again."`
+	Keep          keepCmd          `cmd:"" help:"Keep a directory that others serve within a size, from one of many hosts."`
+	CSI           csiCmd           `cmd:"" name:"csi" help:"Give pods of this Kubernetes node parts of a daemon's mount, as kubelet's storage plugin."`
+	Pages         pagesCmd         `cmd:"" help:"Run, inspect or empty the page service for vLLM's and SGLang's 3FS connectors."`
+	Status        statusCmd        `cmd:"" help:"Show how the daemons of this host are: what they serve, since when, their limits, and what is wrong."`
+	Ready         readyCmd         `cmd:"" help:"Write and read a little through a ring of a mount, as an engine does, and say whether that works."`
+	Top           topCmd           `cmd:"" help:"Show live in a terminal what a daemon moves, holds, evicts and serves to whom."`
+	Stat          statCmd          `cmd:"" help:"Show a daemon's limits and what it has removed, or all that it knows of a file or directory."`
+	DU            duCmd            `cmd:"" name:"du" help:"Show what directories, programs and models take of a daemon's capacity."`
+	LS            lsCmd            `cmd:"" name:"ls" help:"List files by program, model, age and uses, or those that are incomplete."`
+	Evict         evictCmd         `cmd:"" help:"Remove files now, those that may safely go."`
+	Pin           pinCmd           `cmd:"" help:"Keep files, whatever room is needed."`
+	Unpin         unpinCmd         `cmd:"" help:"Let pinned files go again when their turn comes."`
+	TTL           ttlCmd           `cmd:"" name:"ttl" help:"Remove files that nobody has used for long."`
+	Quota         quotaCmd         `cmd:"" help:"Limit what directories take."`
+	Scrub         scrubCmd         `cmd:"" help:"Read files at leisure and compare them with the daemon's checksums."`
+	Replay        replayCmd        `cmd:"" help:"Replay a trace of prompts through rings as an inference engine would, and check every byte."`
+	Trace         traceCmd         `cmd:"" help:"Generate traces of prompts."`
+	Bench         benchCmd         `cmd:"" help:"Measure rings, page service, block stores, or a simulated engine."`
+	Doctor        doctorCmd        `cmd:"" help:"Find out why kv3fs fails or is slow on this host, and how to fix it."`
+	Plan          planCmd          `cmd:"" help:"Calculate when loading KV cache is faster than recomputing it, and the time to the first token."`
+	EngineConfig  engineConfigCmd  `cmd:"" help:"Print a ready-to-use configuration for an inference engine."`
+	Upgrade       upgradeCmd       `cmd:"" help:"Have a daemon execute another version of kv3fs in place of its own, while its clients only wait for a moment."`
+	Reload        reloadCmd        `cmd:"" help:"Have a daemon read its configuration file again, and change what may change while it serves."`
+	Version       versionCmd       `cmd:"" help:"Print this build's version, commit and protocols."`
+	Completion    completionCmd    `cmd:"" help:"Print what a shell must read to complete kv3fs commands."`
+	Help          helpCmd          `cmd:"" help:"Show help for a command."`
+	Probe         probeCmd         `cmd:"" hidden:"" help:"Run a probe for the doctor."`
+	Complete      completeCmd      `cmd:"" hidden:"" help:"Complete a command line, for the scripts that completion prints."`
+	AwaitTakeover awaitTakeoverCmd `cmd:"" hidden:"" help:"Wait for the process that takes over from a daemon."`
+	Manual        manualCmd        `cmd:"" hidden:"" help:"Write man pages, or docs/reference."`
 
 	PrintVersion versionFlag `name:"version" env:"-" yaml:"-" help:"Print version, commit and protocols, and exit."`
 }

@@ -36,6 +36,8 @@ type serveCmd struct {
 
 	CheckState bool `env:"-" yaml:"-" help:"Check whether a daemon with these flags would take over from the one that serves now, its rings, its mount and all that is open there, and exit: 0 if it would, else 1, with the difference. Nothing is changed. kv3fs upgrade asks the new version so."`
 
+	Takeover bool `env:"-" yaml:"-" help:"Take over from the daemon that serves now, by another process, as from another container of a pod: rings, the mount and all that is open there go on. Both need --restart-state with the same directory. If this process fails before it serves, the other one goes on."`
+
 	Data  string     `required:"" placeholder:"DIR" help:"Directory that stores the files, as ordinary files, on a local disk or any mounted file system. Created if missing."`
 	Fresh freshFlags `embed:""`
 
@@ -192,7 +194,17 @@ func (c *serveCmd) Run(ctx serverContext, values *flagValues, kctx *kong.Context
 		_, err = fmt.Fprintf(out, "kv3fs %s %s\n", version(), report)
 		return err
 	}
+	var from *daemon.Takeover
+	if c.Takeover {
+		if from, err = daemon.TakeOver(ctx, config); err != nil {
+			return err
+		}
+		config.Args = slices.DeleteFunc(slices.Clone(config.Args), func(arg string) bool { return arg == "--takeover" || arg == "--takeover=true" }) // another one has nobody to take over from
+	}
 	err = daemon.Run(ctx, config, func(point string) {
+		if from != nil {
+			from.Serves(log)
+		}
 		lines.Always().Info("serving", "data", c.Data, "mount", point, "source", "hf3fs."+c.Cluster, "pid", os.Getpid())
 	})
 	if errors.Is(err, daemon.ErrCutOff) {

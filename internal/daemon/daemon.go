@@ -374,6 +374,7 @@ func serve(ctx context.Context, c Config, stop *stopping, leave func(successor b
 	watchdog.start()
 	able.serving.Store(true)
 	up.serves()
+	stopOffering := up.offer()
 	ready(mnt.Point())
 
 	var errs []error
@@ -386,6 +387,7 @@ func serve(ctx context.Context, c Config, stop *stopping, leave func(successor b
 		errs = append(errs, lost)
 	}
 	up.stop()
+	stopOffering()
 	able.serving.Store(false)
 	handsOver := c.handsOver(ctx)
 	leave(handsOver || c.mayBeFollowed(ctx))

@@ -78,8 +78,7 @@ func (c *Config) keepMount(mnt *fuseserver.Mount) (*os.File, error) {
 	}
 	of := fdstore.Connection{Minor: mnt.Minor(), Point: mnt.Point()}
 	if mnt.Adopted() {
-		c.Descriptors.Has(fdstore.Mount, device, of)
-		return device, nil
+		return device, c.Descriptors.Has(fdstore.Mount, device, of)
 	}
 	if err := c.Descriptors.Keep(fdstore.Mount, device, of); err != nil {
 		return device, fmt.Errorf("the mount ends with this daemon: %w", err)

@@ -67,7 +67,7 @@ func (k *keptListeners) listen(kind string, a httpserver.Address, log *slog.Logg
 		file.Close()
 		if err == nil {
 			k.names = append(k.names, name)
-			k.store.Has(name, l, fdstore.Connection{})
+			k.warn(k.store.Has(name, l, fdstore.Connection{}), a, log)
 			return l, nil
 		}
 		log.Warn("the page service's listener was handed over, but is no use; engines may be refused once", "address", a.String(), "err", errors.Join(err, k.store.Remove(name)))
@@ -78,10 +78,14 @@ func (k *keptListeners) listen(kind string, a httpserver.Address, log *slog.Logg
 	}
 	name = listenerName(kind, a.Network, a.Where) // the path is there now
 	k.names = append(k.names, name)
-	if err := k.store.Keep(name, l, fdstore.Connection{}); err != nil {
+	k.warn(k.store.Keep(name, l, fdstore.Connection{}), a, log)
+	return l, nil
+}
+
+func (k *keptListeners) warn(err error, a httpserver.Address, log *slog.Logger) {
+	if err != nil {
 		log.Warn("engines that connect to the page service during a restart will be refused", "address", a.String(), "err", err)
 	}
-	return l, nil
 }
 
 // end has nobody keep them any more.
@@ -100,7 +104,9 @@ func adminListener(store *fdstore.Store, address string, log *slog.Logger) (l ne
 		l, err := net.FileListener(file)
 		file.Close()
 		if at, ok := l.(syscall.Conn); err == nil && ok {
-			store.Has(name, at, fdstore.Connection{})
+			if err := store.Has(name, at, fdstore.Connection{}); err != nil {
+				log.Warn("who asks the admin address during a restart will be refused", "err", err)
+			}
 			return l, name, nil
 		}
 		log.Warn("the admin address's listener was handed over, but is no use", "err", errors.Join(err, store.Remove(name)))

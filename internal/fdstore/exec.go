@@ -3,6 +3,7 @@ package fdstore
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,7 +20,24 @@ func (s *Store) Exec(program string, args []string) error {
 	if s == nil {
 		return errors.New("execute: nothing can be passed on")
 	}
-	names, fds, err := s.numbers()
+	s.mu.Lock()
+	all := maps.Clone(s.kept)
+	s.mu.Unlock()
+	return execute(program, args, all)
+}
+
+// ExecWith is Exec for a program that does not go on where this one is: it gets one more descriptor, and none of those of Pass.
+func (s *Store) ExecWith(name string, c syscall.Conn, program string, args []string) error {
+	s.mu.Lock()
+	all := maps.Clone(s.kept)
+	s.mu.Unlock()
+	maps.DeleteFunc(all, func(_ string, k kept) bool { return k.own })
+	all[name] = kept{conn: c}
+	return execute(program, args, all)
+}
+
+func execute(program string, args []string, all map[string]kept) error {
+	names, fds, err := numbersOf(all)
 	if err != nil {
 		return err
 	}
@@ -44,11 +62,9 @@ func (s *Store) Exec(program string, args []string) error {
 	return fmt.Errorf("execute %s: %w", program, err)
 }
 
-// numbers returns the names of what is kept, and the numbers.
-func (s *Store) numbers() (names []string, fds []int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, k := range s.kept {
+// numbersOf returns the names of descriptors, and the numbers.
+func numbersOf(all map[string]kept) (names []string, fds []int, err error) {
+	for name, k := range all {
 		if err := within(k.conn, func(fd int) error {
 			names, fds = append(names, name), append(fds, fd)
 			return nil

@@ -24,6 +24,7 @@ type Store struct {
 	mu        sync.Mutex
 	inherited []named
 	kept      map[string]kept
+	received  map[string]bool // by name, what our manager does not have, see Receive
 }
 
 type named struct {
@@ -170,12 +171,24 @@ func (s *Store) DropRest(but ...string) (dropped []string, err error) {
 	return dropped, errors.Join(errs...)
 }
 
-// Has notes a descriptor that was inherited, and so is kept by the manager, if there is one. It stays the caller's, who calls Remove
-// before closing it for good. of is the connection of a FUSE device.
-func (s *Store) Has(name string, c syscall.Conn, of Connection) {
+// Has notes a descriptor that was inherited, and so is kept by the manager, if there is one; one that another process has sent, it has
+// kept as Keep does. It stays the caller's, who calls Remove before closing it for good. of is the connection of a FUSE device.
+func (s *Store) Has(name string, c syscall.Conn, of Connection) error {
 	if s == nil {
-		return
+		return nil
 	}
+	s.mu.Lock()
+	ours := !s.received[name]
+	delete(s.received, name)
+	s.mu.Unlock()
+	if !ours {
+		return s.Keep(name, c, of)
+	}
+	s.note(name, c, of)
+	return nil
+}
+
+func (s *Store) note(name string, c syscall.Conn, of Connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kept[name] = kept{conn: c, of: of}
@@ -206,7 +219,7 @@ func (s *Store) Keep(name string, c syscall.Conn, of Connection) error {
 	if s == nil {
 		return nil
 	}
-	s.Has(name, c, of)
+	s.note(name, c, of)
 	message := "FDSTORE=1\nFDNAME=" + name
 	if of.Minor != 0 {
 		message += fmt.Sprintf("\n%s=%d %q", tagConnection, of.Minor, of.Point)
