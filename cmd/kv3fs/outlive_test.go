@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -38,6 +39,7 @@ type crowd struct {
 	quit   chan struct{}
 	errs   chan error
 	rounds []chan struct{} // a value for each round that somebody has finished
+	closes []io.Closer     // when all have ended
 }
 
 func workOn(t *testing.T, mount string) *crowd {
@@ -45,7 +47,7 @@ func workOn(t *testing.T, mount string) *crowd {
 	return workWith(t, mount, workers)
 }
 
-func workWith(t *testing.T, mount string, workers map[string]func(dir string) (func(n int) error, error)) *crowd {
+func workWith(t *testing.T, mount string, workers map[string]func(c *crowd, dir string) (func(n int) error, error)) *crowd {
 	t.Helper()
 	c := &crowd{size: len(workers), quit: make(chan struct{}), errs: make(chan error, len(workers))}
 	for name, work := range workers {
@@ -55,7 +57,7 @@ func workWith(t *testing.T, mount string, workers map[string]func(dir string) (f
 		}
 		round := make(chan struct{}, 1)
 		c.rounds = append(c.rounds, round)
-		step, err := work(dir)
+		step, err := work(c, dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,11 +112,16 @@ func (c *crowd) end(t *testing.T) {
 			t.Fatal("a call hangs")
 		}
 	}
+	for _, it := range c.closes {
+		if err := it.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // workers are what clients do, a round at a time, in a directory of their own.
-var workers = map[string]func(dir string) (func(n int) error, error){
-	"names": func(dir string) (func(n int) error, error) {
+var workers = map[string]func(c *crowd, dir string) (func(n int) error, error){
+	"names": func(c *crowd, dir string) (func(n int) error, error) {
 		a, b, sub := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "sub")
 		return func(n int) error {
 			f, err := os.OpenFile(a, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
@@ -130,11 +137,12 @@ var workers = map[string]func(dir string) (func(n int) error, error){
 			return nil
 		}, nil
 	},
-	"append": func(dir string) (func(n int) error, error) {
+	"append": func(c *crowd, dir string) (func(n int) error, error) {
 		f, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
 		if err != nil {
 			return nil, err
 		}
+		c.closes = append(c.closes, f)
 		const line = "0123456789abcde\n"
 		return func(n int) error {
 			if _, err := f.WriteString(line); err != nil {
@@ -147,7 +155,7 @@ var workers = map[string]func(dir string) (func(n int) error, error){
 			return err
 		}, nil
 	},
-	"read": func(dir string) (func(n int) error, error) {
+	"read": func(c *crowd, dir string) (func(n int) error, error) {
 		path := filepath.Join(dir, "f")
 		want := strings.Repeat("what was written ", 4096)
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
@@ -157,6 +165,7 @@ var workers = map[string]func(dir string) (func(n int) error, error){
 		if err != nil {
 			return nil, err
 		}
+		c.closes = append(c.closes, f)
 		return func(n int) error {
 			got := make([]byte, len(want))
 			if _, err := f.ReadAt(got, 0); err != nil {
@@ -169,11 +178,12 @@ var workers = map[string]func(dir string) (func(n int) error, error){
 			return err
 		}, nil
 	},
-	"lock": func(dir string) (func(n int) error, error) {
+	"lock": func(c *crowd, dir string) (func(n int) error, error) {
 		f, err := os.Create(filepath.Join(dir, "lock"))
 		if err != nil {
 			return nil, err
 		}
+		c.closes = append(c.closes, f)
 		return func(n int) error {
 			return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_EX), unix.Flock(int(f.Fd()), unix.LOCK_UN))
 		}, nil
