@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alecthomas/kong"
 	"github.com/goccy/go-yaml"
 )
 
@@ -154,28 +153,26 @@ func TestChartsCommands(t *testing.T) {
 				if !strings.HasPrefix(c.Image, "kv3fs") {
 					continue
 				}
-				if c.Name == "csi" && grammarHas(t, "csi") || c.Name != "csi" {
-					for _, args := range [][]string{c.Args, c.StartupProbe.Exec.Command, c.ReadinessProbe.Exec.Command, c.LivenessProbe.Exec.Command} {
-						if len(args) == 0 {
-							continue
+				for _, args := range [][]string{c.Args, c.StartupProbe.Exec.Command, c.ReadinessProbe.Exec.Command, c.LivenessProbe.Exec.Command} {
+					if len(args) == 0 {
+						continue
+					}
+					args = slices.Clone(args)
+					if args[0] == "/usr/bin/kv3fs" {
+						args = args[1:]
+					}
+					for i := range args {
+						if strings.HasPrefix(args[i], "--admin-") {
+							args[i] = "--admin-listen=127.0.0.1:9181" // its files are not here
 						}
-						args = slices.Clone(args)
-						if args[0] == "/usr/bin/kv3fs" {
-							args = args[1:]
-						}
-						for i := range args {
-							if strings.HasPrefix(args[i], "--admin-") {
-								args[i] = "--admin-listen=127.0.0.1:9181" // its files are not here
-							}
-						}
-						tried++
-						if _, err := grammar(t).Parse(args); err != nil {
-							t.Errorf("%s: %s: %q: %v", file, c.Name, args, err)
-						}
+					}
+					tried++
+					if _, err := grammar(t).Parse(args); err != nil {
+						t.Errorf("%s: %s: %q: %v", file, c.Name, args, err)
 					}
 				}
 				for _, e := range c.Env {
-					if strings.HasPrefix(e.Name, "KV3FS_") && !variables[e.Name] && c.Name != "csi" {
+					if strings.HasPrefix(e.Name, "KV3FS_") && !variables[e.Name] {
 						t.Errorf("%s: %s: no flag has the variable %s", file, c.Name, e.Name)
 					}
 				}
@@ -185,10 +182,6 @@ func TestChartsCommands(t *testing.T) {
 			t.Errorf("%s has %d command lines of kv3fs", file, tried)
 		}
 	}
-}
-
-func grammarHas(t *testing.T, command string) bool {
-	return slices.ContainsFunc(grammar(t).Model.Children, func(n *kong.Node) bool { return n.Name == command })
 }
 
 // Keys that the chart's values may have below config are those of serve, but for those that the chart sets from other values.

@@ -2,13 +2,17 @@ package chart
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 )
 
 var update = flag.Bool("update", false, "write deploy/kubernetes and the golden files anew")
@@ -181,5 +185,67 @@ func TestPackage(t *testing.T) {
 	}
 	if string(kept) != install+out {
 		t.Errorf("the package renders something else, from %q on", differs(string(kept), install+out))
+	}
+}
+
+// With operator.enabled, there are the operator, its CRD and its rules as they are in its module, and no DaemonSet of the chart's own. The CRD stays when the
+// chart is uninstalled: every KVCache would go with it.
+func TestOperator(t *testing.T) {
+	out, errs, err := render(t, "kv3fs", "--set", "operator.enabled=true")
+	if err != nil {
+		t.Fatalf("%v: %s", err, errs)
+	}
+	type object struct {
+		Kind     string
+		Metadata struct {
+			Name        string
+			Annotations map[string]string
+		}
+		Spec  any
+		Rules any
+	}
+	read := func(text string) map[string]object {
+		t.Helper()
+		all := map[string]object{}
+		for document := range strings.SplitSeq(text, "\n---\n") {
+			asJSON, err := yaml.YAMLToJSON([]byte(document))
+			var o object
+			if err == nil {
+				err = json.Unmarshal(asJSON, &o)
+			}
+			if err != nil {
+				t.Fatalf("%v: %.300s", err, document)
+			}
+			if _, twice := all[o.Kind]; twice && (o.Kind == "CustomResourceDefinition" || o.Kind == "Deployment") {
+				t.Errorf("two of %s", o.Kind)
+			}
+			all[o.Kind] = o
+		}
+		return all
+	}
+	rendered := read(out)
+	for _, kind := range []string{"Deployment", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount", "PodDisruptionBudget", "ValidatingAdmissionPolicy"} {
+		if _, ok := rendered[kind]; !ok {
+			t.Errorf("no %s", kind)
+		}
+	}
+	for _, kind := range []string{"DaemonSet", "CSIDriver", "Secret"} {
+		if o, ok := rendered[kind]; ok {
+			t.Errorf("%s %s, which the operator makes", kind, o.Metadata.Name)
+		}
+	}
+	if keep := rendered["CustomResourceDefinition"].Metadata.Annotations["helm.sh/resource-policy"]; keep != "keep" {
+		t.Errorf("the CRD has the resource policy %q", keep)
+	}
+	for _, file := range []string{"../../../operator/crds/kv3fs.io_kvcaches.yaml", "../../../operator/rbac/role.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for kind, o := range read(string(text)) {
+			if got := rendered[kind]; kind != "" && (!reflect.DeepEqual(got.Spec, o.Spec) || !reflect.DeepEqual(got.Rules, o.Rules)) {
+				t.Errorf("%s is not that of %s", kind, file)
+			}
+		}
 	}
 }

@@ -88,12 +88,12 @@ tolerations:
 {{- define "kv3fs.usesVolume" -}}
 matchConditions:
   - name: has-the-volume
-    expression: has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.csi) && v.csi.driver == {{ .Values.csi.driver | squote }})
+    expression: has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.csi) && {{ include "kv3fs.isDriver" . }})
   - name: not-skipped
     expression: "!has(object.metadata.annotations) || !('kv3fs.io/admission' in object.metadata.annotations) || object.metadata.annotations['kv3fs.io/admission'] != 'skip'"
 variables:
   - name: volumes
-    expression: object.spec.volumes.filter(v, has(v.csi) && v.csi.driver == {{ .Values.csi.driver | squote }}).map(v, v.name)
+    expression: object.spec.volumes.filter(v, has(v.csi) && {{ include "kv3fs.isDriver" . }}).map(v, v.name)
   # Init containers may wait for the mount; they have no rings.
   - name: containers
     expression: object.spec.containers.filter(c, has(c.volumeMounts) && c.volumeMounts.exists(m, m.name in variables.volumes))
@@ -101,4 +101,18 @@ variables:
     expression: object.spec.volumes.filter(v, has(v.emptyDir) && has(v.emptyDir.medium) && v.emptyDir.medium == 'Memory')
   - name: ownShm
     expression: "!has(object.spec.hostIPC) || !object.spec.hostIPC"
+{{- end }}
+
+{{/* Whether the chart itself makes the DaemonSets of nodes. */}}
+{{- define "kv3fs.onNodes" -}}
+{{- if not (or .Values.sidecar.enabled .Values.operator.enabled) }}yes{{ end }}
+{{- end }}
+
+{{/* Whether v is a volume of a cache: each cache of the operator has a driver of its own. */}}
+{{- define "kv3fs.isDriver" -}}
+{{- if .Values.operator.enabled }}v.csi.driver.endsWith('.kv3fs.io'){{ else }}v.csi.driver == {{ .Values.csi.driver | squote }}{{ end }}
+{{- end }}
+
+{{- define "kv3fs.operatorImage" -}}
+{{- with .Values.operator.image }}{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}
