@@ -38,7 +38,7 @@ func RemoveDead(minor uint32, point string) error {
 // abort ends the connection: every pending request fails, in every mount namespace
 // that has a copy of the mount.
 func (m *Mount) abort() {
-	if Abort(uint32(m.minor)) {
+	if m.fs.hasEnded() || Abort(uint32(m.minor)) {
 		return
 	}
 	// Where the control file system cannot be reached: a forced unmount aborts, too,

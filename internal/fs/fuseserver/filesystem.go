@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -35,7 +36,9 @@ type fileSystem struct {
 	// replyFD is a second descriptor of the connection, for replies that
 	// go-fuse cannot make.
 	replyFD     int
-	adopted     bool // the mount is a predecessor's, whose requests come again
+	replying    sync.Mutex // while replyFD is closed, or asked from outside of requests
+	closed      bool       // replyFD is
+	adopted     bool       // the mount is a predecessor's, whose requests come again
 	late        *late
 	passthrough *passthrough
 	handles     *handles
@@ -84,7 +87,17 @@ func (fs *fileSystem) end() {
 		_ = Forsake(fs.opts.State) // the mount has ended
 	}
 	fs.late.stop()
+	fs.replying.Lock()
+	defer fs.replying.Unlock()
+	fs.closed = true
 	unix.Close(fs.replyFD)
+}
+
+// hasEnded reports whether the connection has ended. Then its number may be another mount's.
+func (fs *fileSystem) hasEnded() bool {
+	fs.replying.Lock()
+	defer fs.replying.Unlock()
+	return fs.closed || hasEnded(fs.replyFD)
 }
 
 // invalidate makes the kernel forget the attributes it holds of a node, and with pages also

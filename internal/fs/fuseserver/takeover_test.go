@@ -277,6 +277,23 @@ func TestStopRemovesNoLivingMount(t *testing.T) {
 	wantMounts(t, "stopped", w.m.point, "hf3fs.stage")
 }
 
+// The number of a connection that has ended may be another one's, which is not to be aborted.
+func TestStopAbortsNoOtherMount(t *testing.T) {
+	point, data := newPoint(t)
+	m, stop := serveAt(t, point, data)
+	if err := errors.Join(m.Unmount(soon(t)), stop()); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, Options{})
+	daemontest.NeedRoot(t)
+	m.minor = w.m.minor
+	m.abort()
+	var st unix.Statfs_t
+	if err := unix.Statfs(w.dir, &st); err != nil {
+		t.Errorf("another mount: %v", err)
+	}
+}
+
 // A living daemon's mount is refused also where a dead one's hides it.
 func TestRefusesALivingDaemonBeneathADeadOne(t *testing.T) {
 	w := newWorld(t, Options{})
