@@ -291,7 +291,7 @@ func TestLook(t *testing.T) {
 	const cover = "32 30 0:5 / /mnt rw - tmpfs c rw\n"
 	for info, want := range map[string]whereabouts{
 		others + own:                            {path: "/mnt"},
-		cover + others + own:                    {path: "/mnt", over: &mountpoint{id: 32, parent: 30, minor: 5, path: "/mnt", fsType: "tmpfs", source: "c"}},
+		cover + others + own:                    {path: "/mnt", over: &mountpoint{id: 32, parent: 30, minor: 5, root: "/", path: "/mnt", fsType: "tmpfs", source: "c"}},
 		others:                                  {gone: true},
 		strings.ReplaceAll(own, "0:50", "0:51"): {gone: true},
 	} {
