@@ -75,7 +75,7 @@ func TestDoctor(t *testing.T) {
 	s := serve(t, bin, t.TempDir())
 
 	r, _ := runDoctor(t, bin, "--mount", s.mount)
-	for _, id := range []string{"kernel", "mount", "daemon", "ring", "daemon.limits"} {
+	for _, id := range []string{"kernel", "mount", "daemon", "ring", "ring.container", "daemon.limits"} {
 		if f := finding(t, r, id); f.Status != doctor.OK {
 			t.Errorf("of a daemon that works: %+v", f)
 		}

@@ -27,6 +27,8 @@ func Probe(args []string, out io.Writer) error {
 		answer = probeRing(args[0])
 	case what == "trip" && len(args) == 2:
 		answer, err = probeTrip(args[0], args[1])
+	case what == "container" && len(args) == 1:
+		answer = probeContainer(args[0])
 	case what == "data" && len(args) == 1:
 		answer = probeData(args[0])
 	case what == "held" && len(args) == 2:

@@ -32,6 +32,7 @@ const (
 
 // ringFacts describes a write and a read through rings.
 type ringFacts struct {
+	SetupErr         probeError // from preparing a container's namespace
 	CreateErr        probeError // from creating the file
 	MissingSemaphore string     // path of the daemon's semaphore, if it is not in this /dev/shm
 	TransferErr      probeError

@@ -61,7 +61,12 @@ func Run(ctx context.Context, o Options) *Report {
 	add(checkFuse(o.Host, lookPath, point != "" || optional)...)
 	add(mountFindings...)
 	if point != "" {
-		add(checkRing(ctx, &o, point, append([]string{point}, e.paths()...)))
+		dirs := append([]string{point}, e.paths()...)
+		ring := checkRing(ctx, &o, point, dirs)
+		add(ring)
+		if ring.Status == OK {
+			add(checkContainer(ctx, &o, dirs))
+		}
 	}
 	add(checkShm(o.Host, e.shmBytes, e.title))
 	add(checkShmMemory(o.Host, e.shmBytes, e.title)...)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -27,8 +28,12 @@ const (
 // output kills it and returns errNoAnswer. If the kernel cannot kill it, it is left
 // behind with the goroutine that waits for it; both end once the disk or daemon answers.
 func output(ctx context.Context, limit time.Duration, argv ...string) ([]byte, error) {
+	return outputOf(ctx, limit, exec.Command(argv[0], argv[1:]...))
+}
+
+// outputOf is output for a command that was not started.
+func outputOf(ctx context.Context, limit time.Duration, cmd *exec.Cmd) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = killGrace // for grandchildren that keep the pipes open
 	if err := cmd.Start(); err != nil {
@@ -73,7 +78,14 @@ func lastLine(text string) string {
 
 // runProbe runs a probe in its own process and decodes its answer.
 func runProbe[T any](ctx context.Context, o *Options, limit time.Duration, args ...string) (answer T, err error) {
-	text, err := output(ctx, limit, append(o.Probe[:len(o.Probe):len(o.Probe)], args...)...)
+	return runProbeAs[T](ctx, o, limit, nil, args...)
+}
+
+// runProbeAs is runProbe in a process with these attributes.
+func runProbeAs[T any](ctx context.Context, o *Options, limit time.Duration, as *syscall.SysProcAttr, args ...string) (answer T, err error) {
+	cmd := exec.Command(o.Probe[0], append(o.Probe[1:len(o.Probe):len(o.Probe)], args...)...)
+	cmd.SysProcAttr = as
+	text, err := outputOf(ctx, limit, cmd)
 	if err != nil {
 		return answer, err
 	}

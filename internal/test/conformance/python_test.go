@@ -70,23 +70,29 @@ del done, part
 // throughPython runs a script with the Python package over the C library of this tree.
 func throughPython(script string) ways {
 	return way("python", func(t *testing.T) {
-		if err := exec.Command("python3", "-c", "import ctypes, sys; sys.exit(sys.version_info < (3, 9))").Run(); err != nil {
-			daemontest.NotTested(t, "it takes python3, 3.9 or later: "+err.Error())
-		}
 		w := shared(t)
-		source, err := filepath.Abs(repository + "/clients/python/src")
-		must(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, "python3", "-W", "error", "-c", pythonPreamble+script+pythonEnd,
-			write(t, w.dir(t)+"/f", pattern(100, 3)))
-		cmd.Dir = "/"
-		cmd.Env = append(os.Environ(),
-			"PYTHONPATH="+source,
-			"PYTHONDONTWRITEBYTECODE=1",
-			"HF3FS_USRBIO_LIBRARY="+filepath.Join(filepath.Dir(usrbioTool(t)), "libhf3fs_api_shared.so"))
+		cmd := python(ctx, t, script, write(t, w.dir(t)+"/f", pattern(100, 3)))
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
+}
+
+// python returns a command that runs a script with the Python package over the C library of this tree, on a file of the mount.
+func python(ctx context.Context, t *testing.T, script, path string) *exec.Cmd {
+	t.Helper()
+	if err := exec.Command("python3", "-c", "import ctypes, sys; sys.exit(sys.version_info < (3, 9))").Run(); err != nil {
+		daemontest.NotTested(t, "it takes python3, 3.9 or later: "+err.Error())
+	}
+	source, err := filepath.Abs(repository + "/clients/python/src")
+	must(t, err)
+	cmd := exec.CommandContext(ctx, "python3", "-W", "error", "-c", pythonPreamble+script+pythonEnd, path)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(),
+		"PYTHONPATH="+source,
+		"PYTHONDONTWRITEBYTECODE=1",
+		"HF3FS_USRBIO_LIBRARY="+filepath.Join(filepath.Dir(usrbioTool(t)), "libhf3fs_api_shared.so"))
+	return cmd
 }
