@@ -179,7 +179,7 @@ func TestRTPContainers(t *testing.T) {
 					}
 				}
 			case "start-rtp-llm.sh":
-				if !strings.Contains(s.Text, "/3fs/stage:/3fs/stage:rslave") || !strings.Contains(s.Text, "needs "+c.shmGiB+" GiB") || !strings.Contains(s.Text, "--env-file "+w.Sections[0].Name) {
+				if !strings.Contains(s.Text, "/3fs/stage:/3fs/stage:rslave") || !strings.Contains(s.Text, "--shm-size="+c.shmGiB+"g") || !strings.Contains(s.Text, "--env-file "+w.Sections[0].Name) {
 					t.Errorf("%s", s.Text)
 				}
 			}

@@ -113,7 +113,7 @@ func (s *submitSems) adoptIn(x *devShm, uid uint32, names [3]string) error {
 			s.elsewhere.Return(uid, 1)
 			return err
 		}
-		sems[i] = &submitSem{NamedSem: sem, uid: uid}
+		sems[i] = &submitSem{NamedSem: sem, uid: uid, elsewhere: true}
 	}
 	s.user(k).sems = sems
 	return nil

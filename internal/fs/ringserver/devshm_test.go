@@ -522,3 +522,39 @@ func TestDevShmAfterRestart(t *testing.T) {
 		t.Errorf("left behind: %v", left)
 	}
 }
+
+// Where each semaphore takes a thread, those of a user's containers leave threads to others.
+func TestHelpersAreShared(t *testing.T) {
+	w := newSubmitWaiter(false, func(*semGroup, *submitSem) {})
+	var all []*submitSem
+	add := func(uid uint32, elsewhere bool) *submitSem {
+		named, err := shm.CreateSem(SemPrefix+wire.NewUUID().String(), me.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sem := &submitSem{NamedSem: named, uid: uid, elsewhere: elsewhere}
+		all = append(all, sem)
+		w.add(sem)
+		return sem
+	}
+	watched := 0
+	for range mostHelpers + 1 {
+		if sem := add(1, true); !sem.unwatched {
+			watched++
+		}
+	}
+	if watched != 1+mostHelpers/4 { // the leader's, and a share
+		t.Errorf("%d are awaited", watched)
+	}
+	if add(2, true).unwatched || add(3, false).unwatched {
+		t.Error("one user's containers take all threads")
+	}
+	for _, sem := range all {
+		w.remove(sem)
+		sem.close()
+	}
+	w.join()
+	if left := w.shares.Total(); left != 0 {
+		t.Errorf("%d shares are taken for ever", left)
+	}
+}

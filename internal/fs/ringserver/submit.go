@@ -377,10 +377,12 @@ func (s *submitSems) checkInvariants() {
 // submitSem is one user's submit semaphore of one priority.
 type submitSem struct {
 	*shm.NamedSem
-	uid uint32
+	uid       uint32
+	elsewhere bool // not in the daemon's own /dev/shm
 
 	group     *semGroup // that awaits it; nil: none. Guarded by submitSems.mu.
 	unwatched bool      // there was no group with room: found by looking at the rings only. Guarded likewise.
+	charged   bool      // takes a share of the helpers. Guarded likewise.
 
 	damaged bool // not touched until it is repaired. Guarded by the lock of its group.
 

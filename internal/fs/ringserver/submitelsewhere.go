@@ -30,7 +30,7 @@ func (s *submitSems) linkIn(c cred.Caller, x *devShm, p wire.Priority) (string, 
 			if err != nil {
 				return err
 			}
-			sems[i] = &submitSem{NamedSem: sem, uid: c.UID}
+			sems[i] = &submitSem{NamedSem: sem, uid: c.UID, elsewhere: true}
 		}
 		return nil
 	})

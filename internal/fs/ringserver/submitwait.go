@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kv3fs/kv3fs/internal/fs/quota"
 	"github.com/kv3fs/kv3fs/internal/shm"
 )
 
@@ -19,6 +20,7 @@ import (
 type submitWaiter struct {
 	own       *semGroup // what the leader awaits
 	perHelper int
+	shares    *quota.Quota // of the helpers for semaphores in containers' /dev/shm, of which a user may have many; nil: a helper awaits many
 	repair    func(*semGroup, *submitSem)
 	helping   sync.WaitGroup
 
@@ -39,6 +41,7 @@ func newSubmitWaiter(waitForMany bool, repair func(*semGroup, *submitSem)) *subm
 	own := shm.MaxWaited
 	if !waitForMany {
 		own, w.perHelper = 1, 1
+		w.shares = quota.New(mostHelpers)
 	}
 	w.own = newSemGroup(own, waitForMany, repair)
 	return w
@@ -77,6 +80,13 @@ func (w *submitWaiter) add(sem *submitSem) {
 	if w.own.add(sem) {
 		return
 	}
+	if w.shares != nil && sem.elsewhere {
+		if !w.shares.Take(sem.uid, 1) {
+			sem.unwatched = true
+			return
+		}
+		sem.charged = true
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, g := range w.helpers {
@@ -96,6 +106,10 @@ func (w *submitWaiter) add(sem *submitSem) {
 // remove undoes add.
 func (w *submitWaiter) remove(sem *submitSem) {
 	sem.unwatched = false
+	if sem.charged {
+		sem.charged = false
+		w.shares.Return(sem.uid, 1)
+	}
 	if sem.group != nil {
 		sem.group.remove(sem)
 	}

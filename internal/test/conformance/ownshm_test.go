@@ -35,7 +35,7 @@ func TestOwnDevShm(t *testing.T) {
 	})
 	t.Run("go", func(t *testing.T) {
 		want := fmt.Sprintf("mount %s\n%x\n", w.Mount, pattern(16, 1))
-		if got := runChild(t, ownShm, "read", path); got != want {
+		if got := runChild(t, ownShm+`"$0"`, "read", path); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	})
