@@ -318,9 +318,12 @@ func checkSemaphores(all []string, prefix string) (names [3]string, err error) {
 
 // decodeRun returns how the names of submit semaphores begin.
 func decodeRun(version uint32, text []byte) (string, error) {
+	if version != keptVersion {
+		return "", fmt.Errorf("version %d, where this kv3fs knows %d: %w", version, keptVersion, restart.ErrDamaged)
+	}
 	run := string(text)
 	const rest = "01234567-0123-0123-0123-0123456789ab"
-	if version == keptVersion && len(run) == len(newRunName()) {
+	if len(run) == len(newRunName()) {
 		if _, valid := wire.ParseUUID(run + rest[len(run):]); valid {
 			return run, nil
 		}

@@ -89,12 +89,12 @@ func Discard(state *restart.Dir) error { return state.Remove(journalFile) }
 
 // CheckState returns an error if a tree would not go on with what another one keeps in state. It changes nothing.
 func CheckState(state *restart.Dir) error {
-	_, b, err := state.Read(generationFile)
-	switch {
-	case err != nil:
+	last, err := readGeneration(state)
+	if err == nil && last+1 >= mostGenerations {
+		err = fmt.Errorf("%d: no further one can", last)
+	}
+	if err != nil {
 		return fmt.Errorf("which daemons have used it: %w", err)
-	case len(b) != 8 || binary.LittleEndian.Uint64(b)+1 >= mostGenerations:
-		return fmt.Errorf("%s: %w", generationFile, restart.ErrDamaged)
 	}
 	if err := state.ReadLog(journalFile, journalVersion, newRecalled().read); err != nil {
 		return fmt.Errorf("what the kernel knows of files: %w", err)
@@ -104,17 +104,29 @@ func CheckState(state *restart.Dir) error {
 
 // nextGeneration counts the daemons that have used the state.
 func nextGeneration(state *restart.Dir) (next uint64, err error) {
-	_, b, err := state.Read(generationFile)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		err = nil
-	case err != nil:
-	case len(b) != 8 || binary.LittleEndian.Uint64(b) >= mostGenerations:
+	switch last, bad := readGeneration(state); {
+	case errors.Is(bad, fs.ErrNotExist):
+	case bad != nil:
+		err = bad
+	case last >= mostGenerations:
 		err = fmt.Errorf("%s: %w", generationFile, restart.ErrDamaged)
 	default:
-		next = binary.LittleEndian.Uint64(b) + 1
+		next = last + 1
 	}
 	return next, errors.Join(err, state.Write(generationFile, journalVersion, binary.LittleEndian.AppendUint64(nil, next)))
+}
+
+func readGeneration(state *restart.Dir) (last uint64, err error) {
+	version, b, err := state.Read(generationFile)
+	switch {
+	case err != nil:
+		return 0, err
+	case version != journalVersion:
+		return 0, fmt.Errorf("%s has version %d, where this version knows %d: %w", generationFile, version, journalVersion, restart.ErrDamaged)
+	case len(b) != 8:
+		return 0, fmt.Errorf("%s: %w", generationFile, restart.ErrDamaged)
+	}
+	return binary.LittleEndian.Uint64(b), nil
 }
 
 // Generation counts the daemons before this one that have used Options.State.
