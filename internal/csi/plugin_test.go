@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"github.com/kv3fs/kv3fs/internal/host"
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 	"github.com/kv3fs/kv3fs/internal/test/kubelet"
 )
@@ -144,7 +145,12 @@ func stats(t *testing.T, n *kubelet.Node, id, target string) *spec.NodeGetVolume
 // A daemon that was killed and started again is back under the pods that run, however often: the number of mounts does not grow. Volumes and
 // their statistics say what is wrong meanwhile.
 func TestDaemonIsReplacedUnderPods(t *testing.T) {
-	n := kubelet.Start(t, nil, []string{"--timeout", "10s", "--admin-listen", "127.0.0.1:0"})
+	for name, start := range map[string]func(testing.TB, []string, []string) *kubelet.Node{"Start": kubelet.Start, "StartBound": kubelet.StartBound} {
+		t.Run(name, func(t *testing.T) { daemonIsReplaced(t, start(t, nil, []string{"--admin-listen", "127.0.0.1:0"})) })
+	}
+}
+
+func daemonIsReplaced(t *testing.T, n *kubelet.Node) {
 	type volume struct {
 		id, target string
 		pod        *kubelet.Pod
@@ -190,7 +196,7 @@ func TestDaemonIsReplacedUnderPods(t *testing.T) {
 			if c := stats(t, n, v.id, v.target).GetVolumeCondition(); c.GetAbnormal() {
 				t.Errorf("%s: %v", v.id, c)
 			}
-			if got := layers(v.target); got > 2 {
+			if got := layers(t, v.target); got > 2 {
 				t.Errorf("%s: %d mounts at the target", v.id, got)
 			}
 		}
@@ -206,22 +212,23 @@ func TestDaemonIsReplacedUnderPods(t *testing.T) {
 	}
 }
 
-// layers counts the mounts at a path.
-func layers(at string) (n int) {
-	for _, point := range daemontest.MountsBelow(at) {
-		if point == at {
-			n++
-		}
-	}
-	return n
+// layers counts the mounts at a path that cover each other.
+func layers(t *testing.T, at string) int {
+	t.Helper()
+	mounts, err := host.Local().Mounts()
+	must(t, err)
+	return len(host.Stack(mounts, at))
 }
 
-// A daemon that hangs holds up nobody for longer than the bound: not the pods to come, not statistics, not Probe.
+// A daemon that hangs holds up nobody for longer than the bound: not the pods to come, not statistics, not Probe, nor a plugin that is started
+// meanwhile.
 func TestHungDaemon(t *testing.T) {
-	n := kubelet.Start(t, nil, []string{"--timeout", "500ms"})
-	target := n.Publish(t, kubelet.Volume{ID: "v"})
+	n := kubelet.Start(t, nil, []string{"--timeout", "2s"})
+	target := n.Publish(t, kubelet.Volume{ID: "v", Attributes: map[string]string{"subDirectory": "v"}})
 	n.Daemon.Freeze(t)
-	for range 3 {
+	for range 2 {
+		n.Kill()
+		n.Run(t)
 		_, err := n.PluginNode().NodePublishVolume(t.Context(), n.Request(t, kubelet.Volume{ID: "late"}))
 		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "hangs") {
 			t.Errorf("a volume of a hung mount: %v", err)
@@ -278,8 +285,8 @@ func TestPluginIsRestarted(t *testing.T) {
 		r.VolumeContext["csi.storage.k8s.io/pod.name"] = fmt.Sprint("pod-", i+1)
 		_, err := n.PluginNode().NodePublishVolume(t.Context(), r)
 		must(t, err) // kubelet may ask again
-		if layers(targets[i]) != 1 {
-			t.Errorf("%s: %d mounts", id, layers(targets[i]))
+		if got := layers(t, targets[i]); got != 1 {
+			t.Errorf("%s: %d mounts", id, got)
 		}
 		if c := stats(t, n, id, targets[i]).GetVolumeCondition(); c.GetAbnormal() {
 			t.Errorf("%s: %v", id, c)
@@ -410,8 +417,8 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("outside: %v, %v", left, err)
 	}
 	_, err := n.PluginNode().NodeUnpublishVolume(t.Context(), &spec.NodeUnpublishVolumeRequest{VolumeId: "second", TargetPath: taken})
-	if status.Code(err) != codes.AlreadyExists || layers(taken) != 1 {
-		t.Errorf("the end of another's volume: %v, %d mounts", err, layers(taken))
+	if status.Code(err) != codes.AlreadyExists || layers(t, taken) != 1 {
+		t.Errorf("the end of another's volume: %v, %d mounts", err, layers(t, taken))
 	}
 	_, err = n.PluginNode().NodeGetVolumeStats(t.Context(), &spec.NodeGetVolumeStatsRequest{VolumeId: "second", VolumePath: taken})
 	if status.Code(err) != codes.NotFound {

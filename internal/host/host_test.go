@@ -81,6 +81,29 @@ func TestMounts(t *testing.T) {
 	}
 }
 
+// Where a directory is mounted on itself, mounts in it are in the table once more, below the one that covers them.
+func TestStack(t *testing.T) {
+	line := func(id, parent int, point string) string {
+		return fmt.Sprintf("%d %d 0:%d / %s rw - x x rw\n", id, parent, id, point)
+	}
+	table := line(10, 1, "/") + line(20, 10, "/k") + line(31, 20, "/k/p") + line(30, 10, "/k/p") + line(41, 31, "/k/p") + line(40, 30, "/k/p") + line(50, 41, "/k/p/virt") + line(60, 10, "/other/p")
+	for point, want := range map[string]string{"/": "10", "/k": "20", "/k/p": "31 41", "/k/p/virt": "50", "/k/p/vir": "", "/k/": "", "/none/p": "", "/other/p": "60", "": "10"} {
+		var ids []string
+		for _, m := range Stack(parseMountinfo(table), point) {
+			ids = append(ids, m.ID)
+		}
+		if got := strings.Join(ids, " "); got != want {
+			t.Errorf("%s: %q, want %q", point, got, want)
+		}
+	}
+	for _, strange := range []string{"", line(1, 1, "/"), line(1, 2, "/") + line(2, 1, "/"), line(5, 4, "/a") + line(6, 5, "/a")} {
+		_ = Stack(parseMountinfo(strange), "/a") // ends
+	}
+	if got := Stack(parseMountinfo(line(5, 4, "/a")+line(6, 5, "/a")), "/a"); len(got) != 2 {
+		t.Errorf("without a root that is a mount: %+v", got)
+	}
+}
+
 // HF3FS lists no mount that another one hides.
 func TestHF3FS(t *testing.T) {
 	const root = "10 1 8:1 / / rw - ext4 /dev/vda rw\n"

@@ -129,6 +129,36 @@ func At(mounts []Mount, point string) (found Mount, ok bool) {
 	return found, ok
 }
 
+// Stack returns the mounts that are seen at a path without symbolic links, each of which covers the one before. Where a directory is mounted
+// on itself, what is mounted in it may be in the table twice under the same path, of which only one is seen there.
+func Stack(mounts []Mount, point string) (seen []Mount) {
+	parents := map[string]string{}
+	for _, m := range mounts {
+		parents[m.ID] = m.Parent
+	}
+	on := map[[2]string]Mount{} // by parent, which is "" for what the table begins with, and point
+	for _, m := range mounts {
+		if _, known := parents[m.Parent]; !known || m.Parent == m.ID {
+			m.Parent = ""
+		}
+		on[[2]string{m.Parent, m.Point}] = m
+	}
+	parts := []string{"/"}
+	for i := 1; i < len(point); i++ {
+		if i+1 == len(point) || point[i+1] == '/' {
+			parts = append(parts, point[:i+1])
+		}
+	}
+	at := ""
+	for _, part := range parts {
+		seen = nil
+		for m, ok := on[[2]string{at, part}]; ok && len(seen) < len(mounts); m, ok = on[[2]string{at, part}] {
+			seen, at = append(seen, m), m.ID
+		}
+	}
+	return seen
+}
+
 // Holding returns the mount that holds an absolute path without symbolic links.
 func Holding(mounts []Mount, path string) (found Mount, ok bool) {
 	for _, m := range mounts {

@@ -3,11 +3,15 @@ package volumes
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/host"
 )
@@ -52,19 +56,20 @@ func (v *Volumes) reconcile(mounts []host.Mount) error {
 	return nil
 }
 
-// adopted returns the record of a volume that is mounted, if kubelet says that it is this driver's.
+// adopted returns the record of a volume that is mounted, if kubelet says that it is this driver's. What is mounted in a volume is none: the
+// files beside it are the pod's, on a mount that may hang.
 func (v *Volumes) adopted(mounts []host.Mount, m host.Mount) (Record, bool) {
-	file := filepath.Join(filepath.Dir(m.Point), "vol_data.json")
-	if fi, err := os.Lstat(file); err != nil || !fi.Mode().IsRegular() || fi.Size() > mostKubeletBytes {
+	dir := filepath.Dir(m.Point)
+	sub := path.Join(".", strings.TrimPrefix(strings.TrimSuffix(m.Root, "//deleted"), "/"))
+	if !inside(sub) || slices.ContainsFunc(mounts, func(o host.Mount) bool { return o.Type == host.HF3FSType && host.Within(dir, o.Point) }) {
 		return Record{}, false
 	}
-	text, err := os.ReadFile(file)
+	text, err := readRegular(filepath.Join(dir, "vol_data.json"), mostKubeletBytes)
 	if err != nil {
 		return Record{}, false
 	}
 	var noted kubeletVolume
-	sub := path.Join(".", strings.TrimPrefix(strings.TrimSuffix(m.Root, "//deleted"), "/"))
-	if err := json.Unmarshal(text, &noted); err != nil || noted.Driver != v.c.Driver || noted.Handle == "" || !inside(sub) {
+	if err := json.Unmarshal(text, &noted); err != nil || noted.Driver != v.c.Driver || noted.Handle == "" {
 		return Record{}, false
 	}
 	r := Record{Volume: noted.Handle, Target: m.Point, SubDirectory: sub, ReadOnly: slices.Contains(strings.Split(m.Options, ","), "ro"), Adopted: true}
@@ -72,4 +77,19 @@ func (v *Volumes) adopted(mounts []host.Mount, m host.Mount) (Record, bool) {
 		r.Pages = path.Base(pages.Root)
 	}
 	return r, true
+}
+
+// readRegular reads a regular file that is not larger than that. It waits for no other end of what is none.
+func readRegular(path string, most int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !fi.Mode().IsRegular() || fi.Size() > most {
+		return nil, fmt.Errorf("%s is no regular file of at most %d bytes", path, most)
+	}
+	return io.ReadAll(io.LimitReader(f, most))
 }

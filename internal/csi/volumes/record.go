@@ -153,14 +153,7 @@ func (l ledger) load(torn func(file string, why error)) (map[string]Record, erro
 }
 
 func readRecord(path string) (r Record, err error) {
-	fi, err := os.Lstat(path)
-	switch {
-	case err != nil:
-		return r, err
-	case !fi.Mode().IsRegular() || fi.Size() > mostRecordBytes:
-		return r, fmt.Errorf("it is no regular file of at most %d bytes", mostRecordBytes)
-	}
-	text, err := os.ReadFile(path)
+	text, err := readRegular(path, mostRecordBytes)
 	if err != nil {
 		return r, err
 	}

@@ -265,7 +265,7 @@ func (v *Volumes) bind(r Record, mounts []host.Mount) error {
 		return failure(Refused, "volume %q: %w", r.Volume, err)
 	}
 	defer unix.Close(fd)
-	for range layers(mounts, r.Target) - 1 {
+	for range len(host.Stack(mounts, r.Target)) - 1 {
 		if err := unix.Unmount(r.Target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			return failure(Refused, "unmount a dead mount at %s: %w", r.Target, err)
 		}
@@ -274,16 +274,6 @@ func (v *Volumes) bind(r Record, mounts []host.Mount) error {
 		return failure(Refused, "mount volume %q at %s: %w", r.Volume, r.Target, err)
 	}
 	return nil
-}
-
-// layers counts the mounts at a path.
-func layers(mounts []host.Mount, point string) (n int) {
-	for _, m := range mounts {
-		if m.Point == point {
-			n++
-		}
-	}
-	return n
 }
 
 // Unpublish removes a volume from its target, and the target. It is no error if it is not there.
@@ -307,7 +297,7 @@ func (v *Volumes) unpublish(volume, target string) error {
 	if top, mounted := host.At(mounts, target); mounted && !known && top.Type != host.HF3FSType {
 		return failure(Taken, "a mount that is not this plugin's (%s of type %s) is at %s: unmount it", top.Source, top.Type, target)
 	}
-	for range layers(mounts, target) {
+	for range host.Stack(mounts, target) {
 		if err := unix.Unmount(target, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
 			return failure(Refused, "unmount %s: %w", target, err)
 		}

@@ -22,7 +22,9 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
@@ -48,15 +50,36 @@ type Node struct {
 // Start starts a daemon and a plugin with further flags. Both run until the test ends.
 func Start(t testing.TB, serve, csi []string) *Node {
 	t.Helper()
+	return start(t, serve, csi, false)
+}
+
+// StartBound is Start where the directories are bound on themselves below a shared mount, as hosts have it. All that is mounted in them is
+// then twice in the table of mounts.
+func StartBound(t testing.TB, serve, csi []string) *Node {
+	t.Helper()
+	return start(t, serve, csi, true)
+}
+
+func start(t testing.TB, serve, csi []string, bound bool) *Node {
+	t.Helper()
 	daemontest.NeedMounts(t)
 	daemontest.NeedRoot(t)
 	top := daemontest.NewDir(t)
 	n := &Node{Dir: filepath.Join(top, "kubelet"), Mounts: filepath.Join(top, "mounts"), flags: csi}
+	share := func(dir string, alone bool) {
+		t.Cleanup(func() { unmountAll(dir) })
+		must(t, unix.Mount(dir, dir, "", unix.MS_BIND, ""))
+		if alone { // and not with the mount that the directory is on, if that is shared
+			must(t, unix.Mount("", dir, "", unix.MS_PRIVATE, ""))
+		}
+		must(t, unix.Mount("", dir, "", unix.MS_SHARED, ""))
+	}
+	if bound {
+		share(top, true)
+	}
 	for _, dir := range []string{n.Dir, n.Mounts} {
 		must(t, os.Mkdir(dir, 0o755))
-		must(t, unix.Mount(dir, dir, "", unix.MS_BIND, ""))
-		must(t, unix.Mount("", dir, "", unix.MS_SHARED, ""))
-		t.Cleanup(func() { unmountAll(dir) })
+		share(dir, !bound)
 	}
 	n.Daemon = daemontest.ServeWith(t, daemontest.Options{Mount: filepath.Join(n.Mounts, "3fs"), Flags: append([]string{"--drain", "0s"}, serve...)})
 	var err error
@@ -113,7 +136,7 @@ func (n *Node) Run(t testing.TB) {
 
 // Command is the command that runs the plugin, in a mount namespace of its own.
 func (n *Node) Command() *exec.Cmd {
-	args := append([]string{"csi", "--mount", n.Daemon.Mount, "--kubelet", n.Dir, "--node", "node-1", "--admin-listen", "off"}, n.flags...)
+	args := append([]string{"csi", "--mount", n.Daemon.Mount, "--kubelet", n.Dir, "--node", "node-1", "--admin-listen", "off", "--timeout", limit.String()}, n.flags...)
 	// What a container with HostToContainer has.
 	script := `mount --make-rslave "$0"; exec "$@"`
 	cmd := exec.Command("/bin/sh", append([]string{"-ec", script, n.Mounts, n.binary}, args...)...)
@@ -191,25 +214,40 @@ func (n *Node) Request(t testing.TB, v Volume) *spec.NodePublishVolumeRequest {
 	}
 }
 
-// Publish has the plugin publish a volume for a new pod, and returns its target.
+// Publish has the plugin publish a volume for a new pod, and returns its target. As kubelet does, it tries again what takes longer than the plugin
+// has patience.
 func (n *Node) Publish(t testing.TB, v Volume) (target string) {
 	t.Helper()
 	r := n.Request(t, v)
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	if _, err := n.PluginNode().NodePublishVolume(ctx, r); err != nil {
+	if err := n.retry(t, func(ctx context.Context) error {
+		_, err := n.PluginNode().NodePublishVolume(ctx, r)
+		return err
+	}); err != nil {
 		t.Fatalf("publish %+v: %v", v, err)
 	}
 	return r.GetTargetPath()
 }
 
-// Unpublish has it unpublish one.
+// Unpublish has it unpublish one, as Publish does.
 func (n *Node) Unpublish(t testing.TB, id, target string) {
 	t.Helper()
+	if err := n.retry(t, func(ctx context.Context) error {
+		_, err := n.PluginNode().NodeUnpublishVolume(ctx, &spec.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: target})
+		return err
+	}); err != nil {
+		t.Fatalf("unpublish %s: %v", id, err)
+	}
+}
+
+func (n *Node) retry(t testing.TB, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	if _, err := n.PluginNode().NodeUnpublishVolume(ctx, &spec.NodeUnpublishVolumeRequest{VolumeId: id, TargetPath: target}); err != nil {
-		t.Fatalf("unpublish %s: %v", id, err)
+	for {
+		err := call(ctx)
+		if code := status.Code(err); ctx.Err() != nil || code != codes.Unavailable && code != codes.Aborted {
+			return err
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 

@@ -24,8 +24,8 @@ type Pod struct {
 func (n *Node) Pod(t testing.TB, target string) *Pod {
 	t.Helper()
 	p := &Pod{Path: daemontest.NewDir(t)}
-	script := `mount --make-rslave "$0"; mount --rbind "$1" "$2"; mount --make-rslave "$2"; echo ready; exec cat >/dev/null`
-	p.process = exec.Command("/bin/sh", "-ec", script, n.Dir, target, p.Path)
+	script := `mount --make-rslave /; mount --rbind "$0" "$1"; mount --make-rslave "$1"; echo ready; exec cat >/dev/null`
+	p.process = exec.Command("/bin/sh", "-ec", script, target, p.Path)
 	p.process.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 	in, err := p.process.StdinPipe()
 	must(t, err)
