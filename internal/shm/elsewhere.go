@@ -3,6 +3,7 @@ package shm
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -14,6 +15,20 @@ import (
 // What is mounted on names there may be a file system that hangs, and is never looked at.
 
 const within = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+
+// openNow opens a name in the directory behind dir without waiting. All names of a tmpfs are in the kernel's cache; for others it would
+// take the directory's lock, which a client can hold for as long as it likes: by a listing into memory that it makes the kernel wait for.
+func openNow(dir int, name string, resolve uint64) (fd int, err error) {
+	const cached, mostTries = 0x20, 100 // RESOLVE_CACHED, openat2(2): EAGAIN instead of a wait, and sometimes while mounts change
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: resolve | cached}
+	for range mostTries {
+		if fd, err = unix.Openat2(dir, name, &how); err != unix.EAGAIN {
+			return fd, err
+		}
+		runtime.Gosched()
+	}
+	return -1, syscall.ENOENT
+}
 
 // CreateSemIn is CreateSem in the directory behind dir. The object belongs to the thread's file-system user, who can
 // open it at once and so can hold this call up: hold no lock that others wait for.
@@ -51,7 +66,7 @@ func CreateSemIn(dir int, name string) (*NamedSem, error) {
 // AdoptSemIn is AdoptSem in the directory behind dir.
 func AdoptSemIn(dir int, name string, uid uint32) (*NamedSem, error) {
 	path := filepath.Join(Dir, "sem."+name)
-	at, err := unix.Openat2(dir, "sem."+name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: within})
+	at, err := openNow(dir, "sem."+name, within)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -75,7 +90,7 @@ func AdoptSemIn(dir int, name string, uid uint32) (*NamedSem, error) {
 
 // statIn looks at an object in the directory behind dir.
 func statIn(dir int, name string, st *unix.Stat_t) error {
-	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: within &^ unix.RESOLVE_NO_SYMLINKS})
+	fd, err := openNow(dir, name, within&^unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
 		return err
 	}

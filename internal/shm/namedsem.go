@@ -148,17 +148,30 @@ func (s *NamedSem) Close(remove bool) {
 }
 
 // RemoveName removes the name, unless it means another object by now. Who has opened the
-// semaphore can go on using it.
+// semaphore can go on using it. For one that is elsewhere, see RemoveNameIn.
 func (s *NamedSem) RemoveName() {
-	var mine, named unix.Stat_t
-	if unix.Fstat(s.m.fd, &mine) != nil || s.statName(&named) != nil || mine.Ino != named.Ino || mine.Dev != named.Dev {
-		return
-	}
 	if s.elsewhere {
-		_ = unix.Unlinkat(s.dir, "sem."+s.name, 0) // a container's directory may be read-only by now
+		s.RemoveNameIn(s.dir)
 		return
 	}
-	_ = Remove("sem." + s.name)
+	var named unix.Stat_t
+	if unix.Lstat(s.Path(), &named) == nil && s.is(&named) {
+		_ = Remove("sem." + s.name)
+	}
+}
+
+// RemoveNameIn is RemoveName for a semaphore that is elsewhere, by another descriptor of its directory. Its user can hold the call up.
+func (s *NamedSem) RemoveNameIn(dir int) {
+	var named unix.Stat_t
+	if statIn(dir, "sem."+s.name, &named) == nil && s.is(&named) {
+		_ = unix.Unlinkat(dir, "sem."+s.name, 0) // a container's directory may be read-only by now
+	}
+}
+
+// is reports whether a name is the semaphore's.
+func (s *NamedSem) is(named *unix.Stat_t) bool {
+	var mine unix.Stat_t
+	return unix.Fstat(s.m.fd, &mine) == nil && mine.Ino == named.Ino && mine.Dev == named.Dev
 }
 
 // statName looks at what the semaphore's name means now.

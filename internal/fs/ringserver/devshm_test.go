@@ -16,6 +16,7 @@ import (
 
 	"github.com/kv3fs/kv3fs/internal/fs/cred"
 	"github.com/kv3fs/kv3fs/internal/shm"
+	"github.com/kv3fs/kv3fs/internal/test/faultdir"
 	"github.com/kv3fs/kv3fs/internal/wire"
 )
 
@@ -158,9 +159,7 @@ func TestSemaphoresElsewhereAreAwaited(t *testing.T) {
 		for _, c := range all {
 			sems.unpin(semsKey{c.UID, c.x})
 			c.x.release()
-			if left := c.semaphores(); len(left) > 0 {
-				t.Errorf("left in a /dev/shm that nothing needs: %v", left)
-			}
+			eventually(t, "nothing is left in a /dev/shm that nothing needs", func() bool { return len(c.semaphores()) == 0 })
 		}
 		if len(shms.all) > 0 {
 			t.Errorf("%d /dev/shm are held", len(shms.all))
@@ -435,6 +434,60 @@ func TestManyDevShm(t *testing.T) {
 	}
 }
 
+// Who holds the lock of its own /dev/shm, by a listing into memory that never comes, holds up nobody else.
+func TestHeldDevShmHoldsUpNobody(t *testing.T) {
+	dir := faultdir.New(t)
+	if err := os.WriteFile(filepath.Join(dir.Beneath, "memory"), make([]byte, 1<<16), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	s, _ := serve(t, Options{})
+	c := newContainer(t, 0, own)
+	if _, err := s.SubmitLink(c.Caller, wire.Normal); err != nil {
+		t.Fatal(err)
+	}
+	witness, err := os.Open(c.path(shm.Dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer witness.Close()
+	held := dir.Hang(func(c faultdir.Call) bool { return c.Op == "read" })
+	defer dir.Heal()
+	if said := c.send("list=" + filepath.Join(dir.Path, "memory")); said != "done" {
+		t.Fatal(said)
+	}
+	<-held
+	c.end()
+
+	other := newContainer(t, ordinary, own)
+	served := make(chan error, 1)
+	go func() {
+		_, _, err := other.object(s, 4096, "")
+		for _, c := range []cred.Caller{me, other.Caller} {
+			if err == nil {
+				_, err = s.SubmitLink(c, wire.Normal)
+			}
+		}
+		other.end()
+		served <- err
+	}()
+	select {
+	case err := <-served:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		dir.Heal()
+		<-served
+		t.Fatal("clients wait for another user's")
+	}
+	eventually(t, "the other's end is seen", func() bool { return len(s.table.all()) == 0 })
+	dir.Heal()
+	eventually(t, "the semaphores are removed", func() bool {
+		names, err := os.ReadDir("/proc/self/fd/" + pidOf(int(witness.Fd())))
+		return err == nil && !slices.ContainsFunc(names, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), semObjects) })
+	})
+}
+
 // Sets without rings make room for the same user's.
 func TestIdleDevShmMakeRoom(t *testing.T) {
 	s, _ := serve(t, Options{MaxRingUsers: 8})
@@ -447,9 +500,7 @@ func TestIdleDevShmMakeRoom(t *testing.T) {
 		}
 	}
 	for i, c := range all {
-		if got := len(c.semaphores()); (got == 3) != (i >= 2) {
-			t.Errorf("container %d has %d semaphores", i, got)
-		}
+		eventually(t, "only the last two have semaphores", func() bool { return (len(c.semaphores()) == 3) == (i >= 2) })
 	}
 }
 

@@ -21,12 +21,14 @@ import (
 // open or mapped. It acts with the user's rights and no capability, so it can remove
 // nothing that the user could not.
 type leftovers struct {
-	log    *slog.Logger
-	places *quota.Quota // in waiting
-	wake   chan struct{}
+	log     *slog.Logger
+	tidiers *tidiers
+	places  *quota.Quota // in waiting, or being looked at
+	wake    chan struct{}
 
 	mu      sync.Mutex
 	waiting []*leftover
+	closed  bool
 }
 
 // leftover is an object to remove.
@@ -67,8 +69,8 @@ func removable(name string) bool {
 	return false
 }
 
-func newLeftovers(log *slog.Logger) *leftovers {
-	return &leftovers{log: log, places: quota.New(mostLeftovers), wake: make(chan struct{}, 1)}
+func newLeftovers(log *slog.Logger, tidiers *tidiers) *leftovers {
+	return &leftovers{log: log, tidiers: tidiers, places: quota.New(mostLeftovers), wake: make(chan struct{}, 1)}
 }
 
 // add has the object of a registration removed. Its process has exited.
@@ -77,9 +79,20 @@ func (l *leftovers) add(e *entry) {
 	if e.object == (objectID{}) || !removable(name) || !l.places.Take(e.UID, 1) {
 		return
 	}
+	l.put(&leftover{objectID: e.object, name: name, shm: e.shm.hold(), client: cred.Caller{UID: e.UID, GID: e.GID}, due: time.Now(), pause: firstLook})
+}
+
+func (l *leftovers) put(x *leftover) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting = append(l.waiting, &leftover{objectID: e.object, name: name, shm: e.shm.hold(), client: cred.Caller{UID: e.UID, GID: e.GID}, due: time.Now(), pause: firstLook})
+	closed := l.closed
+	if !closed {
+		l.waiting = append(l.waiting, x)
+	}
+	l.mu.Unlock()
+	if closed {
+		x.shm.release()
+		return
+	}
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -106,11 +119,12 @@ func (l *leftovers) run(ctx context.Context) {
 // close forgets what was not removed. It is called after run.
 func (l *leftovers) close() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, x := range l.waiting {
+	all := l.waiting
+	l.waiting, l.closed = nil, true
+	l.mu.Unlock()
+	for _, x := range all {
 		x.shm.release()
 	}
-	l.waiting = nil
 }
 
 // look tries to remove what is due, and returns when something is next.
@@ -122,16 +136,18 @@ func (l *leftovers) look(now time.Time) (next time.Time, some bool) {
 	kept := all[:0]
 	for _, x := range all {
 		if !x.due.After(now) {
-			last := lastLook
-			if x.shm != nil {
-				last = lastLookElsewhere
-			}
-			if x.settled(l.log) || x.pause > last {
-				l.places.Return(x.client.UID, 1)
-				x.shm.release()
+			if x.shm != nil && l.tidiers.do(x.client.UID, func() {
+				if !l.ended(x, time.Now()) {
+					l.put(x)
+				}
+			}) {
 				continue
 			}
-			x.due, x.pause = now.Add(x.pause), 2*x.pause
+			if x.shm != nil { // too much of its user's is held up
+				x.due = now.Add(lastLookElsewhere)
+			} else if l.ended(x, now) {
+				continue
+			}
 		}
 		if !some || x.due.Before(next) {
 			next, some = x.due, true
@@ -142,6 +158,21 @@ func (l *leftovers) look(now time.Time) (next time.Time, some bool) {
 	defer l.mu.Unlock()
 	l.waiting = append(kept, l.waiting...)
 	return next, some
+}
+
+// ended looks at x, and reports whether nothing more is to be done for it; otherwise it says when to look again.
+func (l *leftovers) ended(x *leftover, now time.Time) bool {
+	last := lastLook
+	if x.shm != nil {
+		last = lastLookElsewhere
+	}
+	if x.settled(l.log) || x.pause > last {
+		l.places.Return(x.client.UID, 1)
+		x.shm.release()
+		return true
+	}
+	x.due, x.pause = now.Add(x.pause), 2*x.pause
+	return false
 }
 
 // settled removes the object if nobody uses it, and reports whether there is nothing left to

@@ -178,7 +178,6 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 	}
 	s := &Server{files: files, readonly: readonly, mover: mover, opts: o, log: o.Logger, clock: newClock(max(o.Deadline/4, 250*time.Millisecond)), table: newTable(o.MaxRegistrations), mappedBytes: quota.New(o.MaxMappedBytes), traffic: rows.New[string](mostDirectories, newDirectoryTraffic), clients: rows.New[clientKey](mostClients, newClientTraffic), device: newDeviceTimes()}
 	s.SetSlowIO(o.SlowIO)
-	s.leftovers = newLeftovers(o.Logger)
 	var err error
 	if s.legacy, err = newLegacy(o.Restart); err != nil {
 		return nil, err
@@ -189,6 +188,7 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 	s.owners.legacy = s.legacy
 	s.submit = newSubmitSems(o.Logger, o.MaxRingUsers)
 	s.submit.legacy = s.legacy
+	s.leftovers = newLeftovers(o.Logger, s.submit.tidiers)
 	s.shms = newDevShms(s.submit.endIn)
 	for i, p := range priorities {
 		workers := o.Workers

@@ -36,6 +36,7 @@ type submitSems struct {
 
 	repairs sync.WaitGroup
 	quit    chan struct{} // ends the pauses before repairs
+	tidiers *tidiers
 
 	mu        sync.Mutex
 	users     map[semsKey]*submitUser
@@ -76,7 +77,7 @@ func newSubmitSems(log *slog.Logger, maxUsers int) *submitSems {
 }
 
 func newSubmitSemsFor(log *slog.Logger, maxUsers int, waitForMany bool) *submitSems {
-	s := &submitSems{log: log, maxUsers: maxUsers, run: newRunName(), quit: make(chan struct{}), users: map[semsKey]*submitUser{}, elsewhere: quota.New(int64(maxUsers))}
+	s := &submitSems{log: log, maxUsers: maxUsers, run: newRunName(), quit: make(chan struct{}), tidiers: newTidiers(), users: map[semsKey]*submitUser{}, elsewhere: quota.New(int64(maxUsers))}
 	for i := range s.waiters {
 		s.waiters[i] = newSubmitWaiter(waitForMany, s.repair)
 	}
@@ -136,7 +137,7 @@ func (s *submitSems) replace(k semsKey, u *submitUser, i int, again *submitSem) 
 		s.waiters[i].remove(before)
 		s.waiters[i].add(again)
 	}
-	before.close()
+	s.endSems(k, true, before)
 	s.say(before, "submit semaphore replaced: its user had removed or damaged it")
 	again.told = before.told
 }
@@ -221,12 +222,23 @@ func (s *submitSems) evict(mayGo func(semsKey) bool) bool {
 
 // endSet removes the semaphores of a user without rings.
 func (s *submitSems) endSet(k semsKey, u *submitUser) {
-	for _, sem := range u.sems {
-		sem.close()
-	}
+	s.endSems(k, true, u.sems[:]...)
 	s.legacy.forgetSemaphores(k)
 	delete(s.users, k)
 	s.uncount(k)
+}
+
+// endSems ends semaphores of a user that no group awaits any more, and with remove removes their names. It waits for no client.
+func (s *submitSems) endSems(k semsKey, remove bool, sems ...*submitSem) {
+	if remove && k.shm != nil {
+		s.removeNames(k, sems)
+		remove = false
+	}
+	for _, sem := range sems {
+		if sem != nil {
+			sem.end(remove)
+		}
+	}
 }
 
 // uncount says that a set is not there any more.
@@ -289,13 +301,18 @@ func (s *submitSems) closeNames() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = true
-	for _, u := range s.users {
+	for k, u := range s.users {
+		if k.shm != nil {
+			s.removeNames(k, u.sems[:])
+			continue
+		}
 		for _, sem := range u.sems {
 			if sem != nil {
 				sem.RemoveName()
 			}
 		}
 	}
+	s.tidiers.wait()
 }
 
 // close removes mappings, and names unless they are left to a successor. Call it once no worker uses a waiter any more. It waits
@@ -311,18 +328,16 @@ func (s *submitSems) close(leave bool) {
 			}
 		}
 		for i, sem := range u.sems {
-			if sem == nil {
-				continue
-			}
-			if u.pins > 0 {
+			if sem != nil && u.pins > 0 {
 				s.waiters[i].remove(sem)
 			}
-			sem.end(!leave)
 		}
+		s.endSems(k, !leave, u.sems[:]...)
 	}
 	clear(s.users)
 	s.mu.Unlock()
 	close(s.quit)
+	s.tidiers.wait()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -388,11 +403,30 @@ type submitSem struct {
 
 	mu        sync.Mutex
 	repairing bool
+	uses      int // between begin and finish: it stays mapped
 	closed    bool
 	told      time.Time // when its user was last mentioned in the log
 }
 
-// close removes the semaphore, at once or when its repair has ended. No group awaits it
+// begin has the semaphore stay mapped until finish. False: it is closed.
+func (sem *submitSem) begin() bool {
+	sem.mu.Lock()
+	defer sem.mu.Unlock()
+	if !sem.closed {
+		sem.uses++
+	}
+	return !sem.closed
+}
+
+func (sem *submitSem) finish() {
+	sem.mu.Lock()
+	defer sem.mu.Unlock()
+	if sem.uses--; sem.uses == 0 && sem.closed {
+		sem.Close(false)
+	}
+}
+
+// close removes the semaphore, at once or when nothing uses it any more. No group awaits it
 // any more.
 func (sem *submitSem) close() { sem.end(true) }
 
@@ -407,7 +441,7 @@ func (sem *submitSem) end(remove bool) {
 	if remove {
 		sem.RemoveName()
 	}
-	if !sem.repairing {
+	if sem.uses == 0 {
 		sem.Close(false)
 	}
 }
@@ -424,6 +458,7 @@ func (s *submitSems) repair(g *semGroup, sem *submitSem) {
 		return
 	}
 	sem.repairing = true
+	sem.uses++
 	s.repairs.Go(func() {
 		select {
 		case <-time.After(repairEvery):
@@ -433,10 +468,8 @@ func (s *submitSems) repair(g *semGroup, sem *submitSem) {
 		}
 		sem.mu.Lock()
 		sem.repairing = false
-		if sem.closed {
-			sem.Close(false)
-		}
 		sem.mu.Unlock()
+		sem.finish()
 		g.repaired(sem)
 	})
 }

@@ -88,6 +88,35 @@ func (s *submitSems) put(k semsKey, p wire.Priority, sems *[3]*submitSem) (path 
 	return u.sems[i].Path(), nil
 }
 
+// removeNames removes the names of semaphores in a client's own /dev/shm, beside its caller. What is held up too often stays, a page of
+// the container's memory each, until a daemon looks for what is abandoned there.
+func (s *submitSems) removeNames(k semsKey, sems []*submitSem) {
+	dir, err := k.shm.path() // for the call may last longer than what k.shm is held for
+	if err != nil {
+		return
+	}
+	var mine []*submitSem
+	for _, sem := range sems {
+		if sem != nil && sem.begin() {
+			mine = append(mine, sem)
+		}
+	}
+	finish := func() {
+		for _, sem := range mine {
+			sem.finish()
+		}
+		unix.Close(dir)
+	}
+	if !s.tidiers.do(k.uid, func() {
+		for _, sem := range mine {
+			sem.RemoveNameIn(dir)
+		}
+		finish()
+	}) {
+		finish()
+	}
+}
+
 // endIn removes all semaphores in a /dev/shm that nothing needs any more.
 func (s *submitSems) endIn(x *devShm) {
 	s.mu.Lock()
