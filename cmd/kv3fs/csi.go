@@ -28,6 +28,7 @@ type csiCmd struct {
 	Pages        givenPath     `placeholder:"DIR" help:"Directory that holds a directory for each page namespace, with its socket, for the volume attribute pagesNamespace: serve --pages-listen NAME=unix:DIR/NAME/pages.sock."`
 	Allow        []csi.Grant   `placeholder:"NAMESPACE=DIR" help:"Pods of this namespace (*: of any) may have volumes with this sub-directory, or one below it; {namespace} in it stands for the pod's. Give several separated by commas, or repeat the flag. Others may then have none. Default: all may have everything."`
 	AllowPages   []csi.Grant   `placeholder:"NAMESPACE=NAME" help:"Pods of this namespace may use this page namespace, as with --allow, without which it has the default that all may."`
+	AllowQuota   []csi.Grant   `placeholder:"NAMESPACE=SIZE" help:"Pods of this namespace may set a quota of at most this size, of directories that no other namespace has by --allow, without which it has the default that all may."`
 	Timeout      time.Duration `default:"5s" range:"100ms..1h" help:"How long anything that touches the mount may take, before kubelet gets an error and tries again."`
 	Admin        adminFlags    `embed:"" prefix:"admin-"`
 	Log          logFlags      `embed:"" prefix:"log-"`
@@ -91,6 +92,11 @@ func (c *csiCmd) Validate() error {
 			return bad("allow", "%v", err)
 		}
 	}
+	for _, g := range c.AllowQuota {
+		if err := g.Quota(); err != nil {
+			return bad("allow-quota", "%v", err)
+		}
+	}
 	return nil
 }
 
@@ -115,7 +121,7 @@ func (c *csiCmd) Run(ctx serverContext, tell *teller) error {
 	syscall.Umask(0)               // modes of sub-directories are as they are said
 	config := csi.Config{
 		Name: string(c.Name), Node: node, Version: version(), Mount: string(c.Mount), Kubelet: string(c.Kubelet), Pages: string(c.Pages),
-		Paths: csi.DefaultPaths(string(c.Kubelet), string(c.Name)), Allow: c.Allow, AllowPages: c.AllowPages, Patience: c.Timeout,
+		Paths: csi.DefaultPaths(string(c.Kubelet), string(c.Name)), Allow: c.Allow, AllowPages: c.AllowPages, AllowQuota: c.AllowQuota, Patience: c.Timeout,
 		Web: csi.Web{Address: web.Address, Token: web.Token, TLS: web.TLS, Profiles: web.Profiles, Optional: web.Optional},
 		Log: lines.Logger(),
 	}

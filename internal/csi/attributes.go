@@ -28,6 +28,7 @@ const (
 const (
 	podNamespace = "csi.storage.k8s.io/pod.namespace"
 	podName      = "csi.storage.k8s.io/pod.name"
+	podUID       = "csi.storage.k8s.io/pod.uid"
 )
 
 // smallestQuota is what a daemon takes.

@@ -82,7 +82,7 @@ func (s *service) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilities
 func (s *service) NodePublishVolume(ctx context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
 	volume, err := s.asked(r)
 	if err == nil {
-		err = s.allowed(volume)
+		err = s.allowed(volume, r.GetVolumeContext()[podUID])
 	}
 	if err == nil {
 		err = s.volumes.Publish(ctx, volume)

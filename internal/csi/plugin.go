@@ -32,6 +32,7 @@ type Config struct {
 	Paths
 	Allow      []Grant // directories; none: every pod may use every one
 	AllowPages []Grant // page namespaces
+	AllowQuota []Grant // quotas; none: as Allow
 	Patience   time.Duration
 	SetQuota   func(ctx context.Context, dir string, bytes int64) error
 	Web        Web

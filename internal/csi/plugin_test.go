@@ -324,6 +324,10 @@ func TestQuota(t *testing.T) {
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), `volume "v"`) {
 		t.Errorf("two quotas of one directory: %v", err)
 	}
+	look := n.Publish(t, kubelet.Volume{ID: "look", ReadOnly: true, Attributes: map[string]string{"subDirectory": "q", "quota": "1MiB"}})
+	if got := stats(t, n, "look", look).GetUsage()[0].GetTotal(); got != 4<<20 {
+		t.Errorf("a read-only volume has made the quota %d bytes", got)
+	}
 }
 
 // A pod has the socket of its page namespace, also after the daemon's end.
@@ -350,6 +354,17 @@ func TestPagesNamespace(t *testing.T) {
 	})
 }
 
+// targetOf is where a request's target is below kubelet's directory.
+func targetOf(r *spec.NodePublishVolumeRequest) string {
+	return r.GetTargetPath()[strings.LastIndex(r.GetTargetPath(), "/pods/"):]
+}
+
+// take has a request be for the target of another pod.
+func take(r *spec.NodePublishVolumeRequest, target string) {
+	r.TargetPath = target
+	r.VolumeContext["csi.storage.k8s.io/pod.uid"], _, _ = strings.Cut(strings.TrimPrefix(targetOf(r), "/pods/"), "/")
+}
+
 // What cannot be done is refused by name, with the cure.
 func TestRefusals(t *testing.T) {
 	n := kubelet.Start(t, nil, []string{"--allow", "a=teams/a", "--allow", "b=.", "--allow", "*=of/{namespace}", "--allow-pages", "a=llama"})
@@ -369,10 +384,10 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"no id", func(r *spec.NodePublishVolumeRequest) { r.VolumeId = "" }, codes.InvalidArgument, "volume_id"},
 		{"no target", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = "" }, codes.InvalidArgument, "target_path"},
-		{"target elsewhere", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = outside + "/x" }, codes.InvalidArgument, "--kubelet"},
-		{"target above", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = n.Dir + "/../x" }, codes.InvalidArgument, "--kubelet"},
-		{"target in the records", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = n.State() + "/x" }, codes.InvalidArgument, "kubelet"},
-		{"no parent", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = n.Dir + "/pods/none/x" }, codes.InvalidArgument, "no such file"},
+		{"target elsewhere", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = outside + targetOf(r) }, codes.InvalidArgument, "--kubelet"},
+		{"target above", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = n.Dir + "/.." + targetOf(r) }, codes.InvalidArgument, "--kubelet"},
+		{"target in the records", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = n.State() + targetOf(r) }, codes.InvalidArgument, "kubelet"},
+		{"no parent", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = n.Dir + "/none" + targetOf(r) }, codes.InvalidArgument, "no such file"},
 		{"no capability", func(r *spec.NodePublishVolumeRequest) { r.VolumeCapability = nil }, codes.InvalidArgument, "volume_capability"},
 		{"block", func(r *spec.NodePublishVolumeRequest) {
 			r.VolumeCapability.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
@@ -400,11 +415,14 @@ func TestRefusals(t *testing.T) {
 		{"another's name that begins alike", func(r *spec.NodePublishVolumeRequest) { r.VolumeContext["subDirectory"] = "teams/ab" }, codes.PermissionDenied, "teams/a"},
 		{"all", func(r *spec.NodePublishVolumeRequest) { delete(r.VolumeContext, "subDirectory") }, codes.PermissionDenied, "--allow a=."},
 		{"nobody's pod", func(r *spec.NodePublishVolumeRequest) { delete(r.VolumeContext, "csi.storage.k8s.io/pod.namespace") }, codes.PermissionDenied, "podInfoOnMount"},
+		{"no uid", func(r *spec.NodePublishVolumeRequest) { delete(r.VolumeContext, "csi.storage.k8s.io/pod.uid") }, codes.PermissionDenied, "podInfoOnMount"},
+		{"a uid that kubelet did not say", func(r *spec.NodePublishVolumeRequest) { r.VolumeContext["csi.storage.k8s.io/pod.uid"] = "mine" }, codes.PermissionDenied, "podInfoOnMount"},
+		{"quota without a grant", func(r *spec.NodePublishVolumeRequest) { r.VolumeContext["quota"] = "1GiB" }, codes.PermissionDenied, "--allow-quota a=SIZE"},
 		{"link", func(r *spec.NodePublishVolumeRequest) { r.VolumeContext["subDirectory"] = "teams/a/link" }, codes.FailedPrecondition, "symbolic link"},
 		{"below a link", func(r *spec.NodePublishVolumeRequest) { r.VolumeContext["subDirectory"] = "teams/a/link/x" }, codes.FailedPrecondition, "symbolic link"},
 		{"file", func(r *spec.NodePublishVolumeRequest) { r.VolumeContext["subDirectory"] = "teams/a/file" }, codes.FailedPrecondition, "something else than a directory"},
-		{"two on one target", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = taken }, codes.AlreadyExists, `volume "first"`},
-		{"a mount on the target", func(r *spec.NodePublishVolumeRequest) { r.TargetPath = foreign.TargetPath }, codes.AlreadyExists, "tmpfs"},
+		{"two on one target", func(r *spec.NodePublishVolumeRequest) { take(r, taken) }, codes.AlreadyExists, `volume "first"`},
+		{"a mount on the target", func(r *spec.NodePublishVolumeRequest) { take(r, foreign.TargetPath) }, codes.AlreadyExists, "tmpfs"},
 	} {
 		r := n.Request(t, kubelet.Volume{ID: "v", Namespace: "a", Attributes: map[string]string{"subDirectory": "teams/a"}})
 		c.change(r)

@@ -231,16 +231,16 @@ func (v *Volumes) hasPages(name string) error {
 	}
 }
 
-// limit sets the quota of a volume's sub-directory. It stays when the volume goes.
+// limit sets the quota of a volume's sub-directory. It stays when the volume goes. Who may only read sets none.
 func (v *Volumes) limit(ctx context.Context, r Record) error {
-	if r.QuotaBytes == 0 {
+	if r.QuotaBytes == 0 || r.ReadOnly {
 		return nil
 	}
 	if v.c.SetQuota == nil {
 		return failure(Refused, "quota: this node's plugin cannot ask the daemon: give kv3fs csi --data, and mount the data directory into its container")
 	}
 	for _, other := range v.all() {
-		if other.SubDirectory == r.SubDirectory && other.Target != r.Target && other.QuotaBytes != 0 && other.QuotaBytes != r.QuotaBytes {
+		if other.SubDirectory == r.SubDirectory && other.Target != r.Target && !other.ReadOnly && other.QuotaBytes != 0 && other.QuotaBytes != r.QuotaBytes {
 			return failure(Refused, "quota: volume %q of pod %s/%s has sub-directory %s with a quota of %d bytes, not %d: give volumes of one sub-directory the same", other.Volume, other.Namespace, other.Pod, r.SubDirectory, other.QuotaBytes, r.QuotaBytes)
 		}
 	}

@@ -201,7 +201,7 @@ func (n *Node) Request(t testing.TB, v Volume) *spec.NodePublishVolumeRequest {
 	dir := filepath.Join(n.Dir, "pods", "pod-"+strconv.Itoa(n.pods), "volumes", "kubernetes.io~csi", v.ID)
 	must(t, os.MkdirAll(dir, 0o750))
 	must(t, os.WriteFile(filepath.Join(dir, "vol_data.json"), fmt.Appendf(nil, `{"driverName":"kv3fs.io","volumeHandle":%q}`, v.ID), 0o600))
-	said := map[string]string{"csi.storage.k8s.io/pod.namespace": v.Namespace, "csi.storage.k8s.io/pod.name": "pod-" + strconv.Itoa(n.pods), "csi.storage.k8s.io/ephemeral": "true"}
+	said := map[string]string{"csi.storage.k8s.io/pod.namespace": v.Namespace, "csi.storage.k8s.io/pod.name": "pod-" + strconv.Itoa(n.pods), "csi.storage.k8s.io/pod.uid": "pod-" + strconv.Itoa(n.pods), "csi.storage.k8s.io/ephemeral": "true"}
 	for name, value := range v.Attributes {
 		said[name] = value
 	}
