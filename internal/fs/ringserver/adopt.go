@@ -9,7 +9,6 @@ import (
 	"path"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -468,7 +467,7 @@ func (s *Server) adoptSemaphores() error {
 	}
 	kept := map[string]bool{}
 	for _, name := range names {
-		if strings.Contains(name, "-") {
+		if isElsewhere(name) {
 			s.adoptSemaphoresElsewhere(name, run)
 			continue
 		}

@@ -29,8 +29,13 @@ func CheckState(dir *restart.Dir) (registrations int, err error) {
 			_, err := decodeHandle(version, text)
 			return err
 		}},
-		{semaphoresDir, func(_ string, version uint32, text []byte) error {
-			_, err := decodeSemaphores(version, text, run)
+		{semaphoresDir, func(name string, version uint32, text []byte) error {
+			var err error
+			if isElsewhere(name) {
+				_, _, err = decodeSemaphoresElsewhere(version, text, run)
+			} else {
+				_, err = decodeSemaphores(version, text, run)
+			}
 			return err
 		}},
 	} {

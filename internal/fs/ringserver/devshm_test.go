@@ -568,6 +568,9 @@ func TestDevShmAfterRestart(t *testing.T) {
 		}
 	}
 	before := stays.semaphores()
+	if n, err := CheckState(l.dir); n != 4 || err != nil { // what an upgrade asks
+		t.Errorf("another daemon would go on with %d registrations, %v", n, err)
+	}
 	s := l.next(ends.end)
 	if n := peers[0].one(wire.Args{BufID: ids[0], FileIno: ino, FileOff: 4096, Len: 1 << 19}); n != 1<<19 {
 		t.Fatalf("read after the restart: %d\n%s", n, l.log.String())

@@ -192,6 +192,9 @@ func semaphoresElsewhereFile(uid uint32, in devShmID) string {
 	return fmt.Sprintf("%s/%d-%d-%d-%d", semaphoresDir, uid, in.Dev, in.Ino, in.UID)
 }
 
+// isElsewhere reports whether a name in semaphoresDir is that of semaphoresElsewhereFile.
+func isElsewhere(name string) bool { return strings.Contains(name, "-") }
+
 // keep writes a registration, before its client learns of it.
 func (k *legacy) keep(e *entry, c cred.Caller) error {
 	if k == nil {
