@@ -69,6 +69,10 @@ func Run(ctx context.Context, c Config, serving func()) (err error) {
 	}
 	defer admin.Close()
 
+	listeners, err := listenAll(c.Endpoint, c.Registration)
+	if err != nil {
+		return err
+	}
 	stopped := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -93,18 +97,10 @@ func Run(ctx context.Context, c Config, serving func()) (err error) {
 			stop()
 		}
 	}()
-	for _, s := range []struct {
-		server *grpc.Server
-		at     string
-	}{{node, c.Endpoint}, {kubelet, c.Registration}} {
-		if s.at == "" {
-			continue
+	for i, server := range []*grpc.Server{node, kubelet} {
+		if listeners[i] != nil {
+			stops = append(stops, serve(server, listeners[i], cancel))
 		}
-		l, err := listen(s.at)
-		if err != nil {
-			return err
-		}
-		stops = append(stops, serve(s.server, l, cancel))
 	}
 	serving()
 	<-ctx.Done()

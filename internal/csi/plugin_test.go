@@ -301,6 +301,51 @@ func TestPluginIsRestarted(t *testing.T) {
 	}
 }
 
+// Where the data is gone with the daemon, sub-directories are made again as they were, with their quotas; that of a volume whose record is gone, too,
+// is not made for everybody.
+func TestDataIsLost(t *testing.T) {
+	n := kubelet.Start(t, []string{"--capacity", "64MiB"}, nil)
+	n.Stop(t)
+	n.SetFlags("--data", n.Daemon.Data)
+	n.Run(t)
+	limited := n.Publish(t, kubelet.Volume{ID: "limited", Group: "2000", Attributes: map[string]string{"subDirectory": "limited", "quota": "4MiB"}})
+	before, err := os.ReadDir(n.State())
+	must(t, err)
+	r := n.Request(t, kubelet.Volume{ID: "lost", Group: "2000", Attributes: map[string]string{"subDirectory": "lost"}})
+	_, err = n.PluginNode().NodePublishVolume(t.Context(), r)
+	must(t, err)
+	n.Kill()
+	n.Daemon.Kill()
+	after, err := os.ReadDir(n.State())
+	must(t, err)
+	for i, e := range after {
+		if i >= len(before) || e.Name() != before[i].Name() {
+			must(t, os.Truncate(filepath.Join(n.State(), e.Name()), 10))
+			break
+		}
+	}
+	for _, dir := range []string{"limited", "lost"} {
+		must(t, os.RemoveAll(filepath.Join(n.Daemon.Data, dir)))
+	}
+	n.Daemon.Start(t)
+	n.Run(t)
+	n.AwaitRecovery(t, 1)
+	if got := stats(t, n, "limited", limited).GetUsage()[0].GetTotal(); got != 4<<20 {
+		t.Errorf("the directory that was made again may have %d bytes", got)
+	}
+	eventually(t, "the other one is not made", func() bool { return strings.Contains(n.Log(), "whose it was is not known") })
+	if _, err := os.Stat(filepath.Join(n.Daemon.Data, "lost")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+	_, err = n.PluginNode().NodePublishVolume(t.Context(), r) // kubelet knows the group
+	must(t, err)
+	for _, dir := range []string{"limited", "lost"} {
+		if fi, err := os.Stat(filepath.Join(n.Daemon.Data, dir)); err != nil || fi.Mode().Perm() != 0o770 || fi.Sys().(*syscall.Stat_t).Gid != 2000 {
+			t.Errorf("%s: %v, %v", dir, fi, err)
+		}
+	}
+}
+
 // A quota is the directory's: writes end at it, and statistics show it.
 func TestQuota(t *testing.T) {
 	n := kubelet.Start(t, []string{"--capacity", "64MiB"}, nil)
@@ -469,9 +514,19 @@ func TestRegistration(t *testing.T) {
 	if err != nil || who.GetNodeId() != "node-1" {
 		t.Errorf("%v, %v", who, err)
 	}
+	for _, socket := range []string{n.Socket(), filepath.Join(n.Dir, "plugins_registry", "kv3fs.io-reg.sock")} {
+		if fi, err := os.Stat(socket); err != nil || fi.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", socket, fi, err)
+		}
+	}
+	torn := filepath.Join(n.State(), "torn.json")
+	must(t, os.WriteFile(torn, nil, 0o600))
 	second, err := n.Command().CombinedOutput()
 	if err == nil || !strings.Contains(string(second), "another plugin serves") {
 		t.Errorf("a second plugin: %v, %s", err, second)
+	}
+	if _, err := os.Stat(torn); err != nil {
+		t.Errorf("a second plugin has changed the first one's records: %v", err)
 	}
 	n.Stop(t)
 	if _, err := os.Lstat(filepath.Join(n.Dir, "plugins_registry", "kv3fs.io-reg.sock")); !errors.Is(err, os.ErrNotExist) {

@@ -30,13 +30,36 @@ func DefaultPaths(kubelet, name string) Paths {
 // mostSocketPath is how long the path of a unix socket may be.
 const mostSocketPath = 107
 
-// listen listens at a unix socket that root alone may use, in place of one that a plugin which has ended left behind.
+// listenAll listens at paths. Nothing is listened at an empty one. The process may make no other file meanwhile.
+func listenAll(paths ...string) (all []net.Listener, err error) {
+	for _, path := range paths {
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); path != "" && err != nil {
+			return nil, fmt.Errorf("socket %s: %w", path, err)
+		}
+	}
+	before := syscall.Umask(0o177) // root's alone, from the first moment on
+	defer syscall.Umask(before)
+	for _, path := range paths {
+		var l net.Listener
+		if path != "" {
+			if l, err = listen(path); err != nil {
+				for _, l := range all {
+					if l != nil {
+						l.Close()
+					}
+				}
+				return nil, err
+			}
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// listen listens at a unix socket, in place of one that a plugin which has ended left behind.
 func listen(path string) (net.Listener, error) {
 	if len(path) > mostSocketPath {
 		return nil, fmt.Errorf("socket %s: its path is longer than the %d bytes that the kernel takes: choose a shorter one", path, mostSocketPath)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	switch {
@@ -50,10 +73,6 @@ func listen(path string) (net.Listener, error) {
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("socket %s: %w", path, err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	return l, nil

@@ -103,8 +103,14 @@ func (v *Volumes) recover(ctx context.Context, target string) error {
 	if err != nil || top.Device == current.Device {
 		return err
 	}
-	if err := v.prepare(r); err != nil {
+	made, err := v.prepare(r)
+	if err != nil {
 		return err
+	}
+	if made { // the data directory is a new one, or was emptied
+		if err := v.limit(ctx, r); err != nil {
+			v.warn("a volume's directory had to be made again and has no quota", err)
+		}
 	}
 	if err := v.bind(r, mounts); err != nil {
 		return err

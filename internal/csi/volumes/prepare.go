@@ -21,19 +21,20 @@ const (
 	modeOfAll = 0o1777
 )
 
-// prepare makes of the mount what a volume needs in it: its sub-directory, and the directories in there that others are bound to.
-func (v *Volumes) prepare(r Record) error {
+// prepare makes of the mount what a volume needs in it: its sub-directory, and the directories in there that others are bound to. It
+// reports whether the sub-directory is a new one.
+func (v *Volumes) prepare(r Record) (made bool, err error) {
 	root, err := unix.Open(v.c.Mount, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return v.notThere(err)
+		return false, v.notThere(err)
 	}
 	defer unix.Close(root)
-	if err := makeSub(root, r); err != nil {
-		return v.spoilt(r, err)
+	if made, err = makeSub(root, r); err != nil {
+		return made, v.spoilt(r, err)
 	}
 	sub, err := openBeneath(root, r.SubDirectory, unix.O_PATH)
 	if err != nil {
-		return v.spoilt(r, err)
+		return made, v.spoilt(r, err)
 	}
 	defer unix.Close(sub)
 	var needed []string
@@ -49,10 +50,10 @@ func (v *Volumes) prepare(r Record) error {
 			_, err = stat(sub, name)
 		}
 		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return failure(Refused, "directory %s in %s, which something is to be mounted at: %w: make it by hand", name, path.Join(v.c.Mount, r.SubDirectory), err)
+			return made, failure(Refused, "directory %s in %s, which something is to be mounted at: %w: make it by hand", name, path.Join(v.c.Mount, r.SubDirectory), err)
 		}
 	}
-	return nil
+	return made, nil
 }
 
 func stat(dir int, name string) (st unix.Stat_t, err error) {
@@ -78,14 +79,14 @@ func (v *Volumes) spoilt(r Record, err error) error {
 	return failure(Refused, "subDirectory %s: %w", full, err)
 }
 
-// makeSub makes the sub-directory of a volume if it is not there, with its parents.
-func makeSub(root int, r Record) error {
+// makeSub makes the sub-directory of a volume if it is not there, with its parents. Whose that of an adopted volume was is not known.
+func makeSub(root int, r Record) (made bool, err error) {
 	if r.SubDirectory == "." {
-		return nil
+		return false, nil
 	}
 	dir, err := unix.Dup(root)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { unix.Close(dir) }()
 	parts := strings.Split(r.SubDirectory, "/")
@@ -93,24 +94,27 @@ func makeSub(root int, r Record) error {
 		next, err := openBeneath(dir, name, unix.O_PATH)
 		switch {
 		case errors.Is(err, unix.ENOENT) && r.ReadOnly:
-			return failure(Missing, "subDirectory %q is not there, and a read-only volume makes none: publish it writable first, or make it", r.SubDirectory)
+			return made, failure(Missing, "subDirectory %q is not there, and a read-only volume makes none: publish it writable first, or make it", r.SubDirectory)
+		case errors.Is(err, unix.ENOENT) && r.Adopted:
+			return made, failure(Missing, "subDirectory %q is not there any more, and whose it was is not known, because the volume's record was lost: delete the pod, so that another one gets the volume", r.SubDirectory)
 		case errors.Is(err, unix.ENOENT):
 			if i < len(parts)-1 {
 				err = unix.Mkdirat(dir, name, 0o755)
 			} else {
 				err = makeOwned(dir, name, r.Group)
+				made = err == nil
 			}
 			if err == nil || errors.Is(err, unix.EEXIST) {
 				next, err = openBeneath(dir, name, unix.O_PATH)
 			}
 		}
 		if err != nil {
-			return err
+			return made, err
 		}
 		unix.Close(dir)
 		dir = next
 	}
-	return nil
+	return made, nil
 }
 
 // makeOwned makes a directory with its group and mode at once: nobody finds a half-made one, after a crash neither.

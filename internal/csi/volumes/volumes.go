@@ -38,6 +38,7 @@ type Config struct {
 type Volumes struct {
 	c        Config
 	ledger   ledger
+	lock     *os.File
 	patience *patience
 	space    shared[unix.Statfs_t]
 	pace     logpace.Pace
@@ -67,8 +68,16 @@ func Open(c Config) (*Volumes, error) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(c.State), 0o750), os.MkdirAll(c.State, 0o700)); err != nil {
 		return nil, fmt.Errorf("state of the plugin: %w", err)
 	}
-	v := &Volumes{c: c, ledger: ledger{c.State}, patience: newPatience(c.Patience)}
-	var err error
+	lock, err := lockState(c.State)
+	if err != nil {
+		return nil, err
+	}
+	v := &Volumes{c: c, ledger: ledger{c.State}, lock: lock, patience: newPatience(c.Patience)}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
 	v.records, err = v.ledger.load(func(file string, why error) {
 		c.Log.Warn("what was noted of a volume cannot be read and is set aside", "file", file, "why", why)
 	})
@@ -79,7 +88,7 @@ func Open(c Config) (*Volumes, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := v.reconcile(mounts); err != nil {
+	if err = v.reconcile(mounts); err != nil {
 		return nil, fmt.Errorf("state of the plugin: %w", err)
 	}
 	v.warnUnshared(mounts)
@@ -87,7 +96,26 @@ func Open(c Config) (*Volumes, error) {
 }
 
 // Close waits for calls that have not ended, for a while. Nothing is unmounted.
-func (v *Volumes) Close() { v.patience.drain() }
+func (v *Volumes) Close() {
+	v.patience.drain()
+	v.lock.Close()
+}
+
+// lockState keeps two plugins from changing the same records. The lock ends with the process.
+func lockState(dir string) (*os.File, error) {
+	f, err := os.OpenFile(dir+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state of the plugin: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("another plugin serves with the records in %s: stop it, or give this one another --name, or --state, --endpoint and --registration", dir)
+		}
+		return nil, fmt.Errorf("state of the plugin: lock %s: %w", f.Name(), err)
+	}
+	return f, nil
+}
 
 // realPath resolves the symbolic links in a path whose last part need not be there, and may be a mount that does not answer.
 func realPath(p string) (string, error) {
@@ -189,6 +217,9 @@ func (v *Volumes) publish(ctx context.Context, r Record) error {
 	case err != nil:
 		return err
 	case known && mounted && top.Device == daemon.Device:
+		if have.Adopted { // kubelet says the rest of what was lost
+			return v.note(r)
+		}
 		return nil
 	}
 	if r.Pages != "" {
@@ -196,7 +227,7 @@ func (v *Volumes) publish(ctx context.Context, r Record) error {
 			return err
 		}
 	}
-	if err := v.prepare(r); err != nil {
+	if _, err := v.prepare(r); err != nil {
 		return err
 	}
 	if err := v.limit(ctx, r); err != nil {
