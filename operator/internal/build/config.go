@@ -25,12 +25,14 @@ const (
 func Config(in Inputs) (string, error) {
 	spec := in.Cache.Spec
 	keys := map[string]any{
-		"data":             dataPath(in),
-		"data-must-exist":  true,
-		"mount":            MountPath(in.Cache.Name),
-		"cluster":          in.Cache.Name,
-		"capacity":         sizeText(spec.Capacity),
-		"restart-state":    runDir + "/restart",
+		"data":            dataPath(in),
+		"data-must-exist": true,
+		"mount":           MountPath(in.Cache.Name),
+		"cluster":         in.Cache.Name,
+		"capacity":        sizeText(spec.Capacity),
+		"restart-state":   runDir + "/restart",
+		// The next pod's daemon goes on with the rings of this one.
+		"on-term":          "handover",
 		"log-format":       "json",
 		"pages-listen":     fmt.Sprintf("0.0.0.0:%d", spec.PageService.Port),
 		"pages-host":       strings.Join(serviceNames(in), ","),

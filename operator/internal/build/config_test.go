@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,32 @@ func TestConfiguration(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Keys that the schema says the operator sets itself are those that it sets.
+func TestOwnKeys(t *testing.T) {
+	crd, err := os.ReadFile("../../crds/kv3fs.io_kvcaches.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`k in \[([^]]*)\]`).FindSubmatch(crd)
+	if list == nil {
+		t.Fatal("the CRD has no rule about keys of settings")
+	}
+	for _, quoted := range regexp.MustCompile(`[a-z][a-z-]*`).FindAllString(string(list[1]), -1) {
+		set := false
+		for _, name := range []string{"hostpath", "localdisk", "claim"} {
+			text, err := build.Config(inputs(t, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			set = set || regexp.MustCompile(`(?m)^`+quoted+`:`).MatchString(text)
+		}
+		// What would change whose files they are: the pod's environment has the one, and a pod is never the other.
+		if !set && !slices.Contains([]string{"identity", "readonly", "remount"}, quoted) {
+			t.Errorf("%s may not be in settings, and the operator does not set it", quoted)
+		}
 	}
 }
 

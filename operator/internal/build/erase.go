@@ -8,6 +8,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// EraseName is that of what removes the files of a cache. No cache is called so that its Name is this.
+func EraseName(cache string) string { return "erase-" + Name(cache) }
+
 // Erase returns what removes the files of a cache on all of its nodes: a DaemonSet whose pods are ready when that is done.
 func Erase(in Inputs) *appsv1.DaemonSet {
 	data := corev1.VolumeMount{Name: "data", MountPath: dataDir}
@@ -27,7 +30,7 @@ func Erase(in Inputs) *appsv1.DaemonSet {
 	}
 	erase := program("erase", "erase", path.Clean(dataPath(in)))
 	erase.VolumeMounts = []corev1.VolumeMount{data}
-	return nodesOf(in, Name(in.Cache.Name)+"-erase", ComponentErase, corev1.PodSpec{
+	return nodesOf(in, EraseName(in.Cache.Name), ComponentErase, corev1.PodSpec{
 		InitContainers: []corev1.Container{erase},
 		Containers:     []corev1.Container{program("erased", "wait")},
 		Volumes:        []corev1.Volume{dataVolume(in.Cache.Spec.Data)},

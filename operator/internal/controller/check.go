@@ -42,7 +42,7 @@ func (f *findings) blocked() bool {
 // check looks for what no schema can see: other caches, claims, Secrets and nodes.
 func (r *Reconciler) check(ctx context.Context, cache *v1alpha1.KVCache) (findings, error) {
 	var f findings
-	nodes, err := r.nodes(ctx, cache)
+	nodes, err := r.nodes(ctx, r.Client, cache)
 	if err != nil {
 		return f, err
 	}
@@ -61,10 +61,10 @@ func (r *Reconciler) check(ctx context.Context, cache *v1alpha1.KVCache) (findin
 }
 
 // nodes returns the names of the nodes that a cache is placed on.
-func (r *Reconciler) nodes(ctx context.Context, cache *v1alpha1.KVCache) ([]string, error) {
+func (r *Reconciler) nodes(ctx context.Context, from client.Reader, cache *v1alpha1.KVCache) ([]string, error) {
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NodeList"))
-	if err := r.Client.List(ctx, &list, client.MatchingLabels(build.NodeSelector(cache))); err != nil {
+	if err := from.List(ctx, &list, client.MatchingLabels(build.NodeSelector(cache))); err != nil {
 		return nil, fmt.Errorf("list the nodes of %s: %w", cache.Name, err)
 	}
 	var names []string
@@ -94,16 +94,20 @@ func (r *Reconciler) checkOthers(ctx context.Context, cache *v1alpha1.KVCache, n
 			f.add(true, "DataInUse", "%s is that of KVCache %s: give another claim, or delete one of the caches", what, other.Name)
 			continue
 		}
-		theirs, err := r.nodes(ctx, other)
+		theirs, err := r.nodes(ctx, r.Client, other)
 		if err != nil {
 			return err
 		}
-		common := slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { return !slices.Contains(theirs, n) })
-		if len(common) > 0 {
+		if common := common(nodes, theirs); len(common) > 0 {
 			f.add(true, "DataInUse", "%s is that of KVCache %s on %s: give another directory, place them on different nodes, or delete one of the caches", what, other.Name, few(common))
 		}
 	}
 	return nil
+}
+
+// common returns what is in both of two lists.
+func common(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(n string) bool { return !slices.Contains(b, n) })
 }
 
 // older says whether a cache was there first.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -71,11 +72,32 @@ func administrator(t *testing.T, env *envtest.Environment) cluster {
 	return k
 }
 
+// hears waits until the server knows of the rights with which the operator begins: it hears of them by a watch.
+func (k cluster) hears(user string) {
+	k.Helper()
+	for _, may := range []authorizationv1.ResourceAttributes{
+		{Group: "coordination.k8s.io", Resource: "leases", Namespace: namespace, Verb: "get"},
+		{Group: v1alpha1.GroupName, Resource: "kvcaches", Verb: "list"},
+	} {
+		k.eventually(func() error {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &may}}
+			if err := k.Create(k.Context(), review); err != nil {
+				return err
+			}
+			if !review.Status.Allowed {
+				return fmt.Errorf("%s may not %s %s yet: %s", user, may.Verb, may.Resource, review.Status.Reason)
+			}
+			return nil
+		})
+	}
+}
+
 // operate runs the operator until the test ends.
 func (k cluster) operate(env *envtest.Environment) {
 	k.Helper()
 	user := envtest.User{Name: "operator", Groups: []string{"system:authenticated"}}
 	k.grant(user.Name)
+	k.hears(user.Name)
 	account, err := env.AddUser(user, nil)
 	k.must(err)
 	skip := true
@@ -269,7 +291,7 @@ func TestOperator(t *testing.T) {
 	})
 	for name, test := range map[string]func(cluster){
 		"schema": schema, "objects": objects, "conflicting edits": edits, "status": status, "bad input": badInput,
-		"pods that do not run": sick, "data is kept": kept, "data is deleted": deleted,
+		"pods that do not run": sick, "data is kept": kept, "data is deleted": deleted, "data of others": ofOthers, "what the server refuses": refused,
 	} {
 		t.Run(name, func(t *testing.T) { test(k.with(t)) })
 	}
@@ -554,9 +576,9 @@ func deleted(k cluster) {
 	k.noErasure("deleted")
 	zero := int64(0)
 	k.must(k.Delete(k.Context(), pod, &client.DeleteOptions{GracePeriodSeconds: &zero}))
-	k.serves(build.Name("deleted")+"-erase", 2, 1)
+	k.serves(build.EraseName("deleted"), 2, 1)
 	k.condition("deleted", v1alpha1.Progressing, metav1.ConditionTrue, "DeletingData", "removed on 1 of 2 nodes", "Retain")
-	k.serves(build.Name("deleted")+"-erase", 2, 2)
+	k.serves(build.EraseName("deleted"), 2, 2)
 	k.eventually(func() error {
 		if err := k.Get(k.Context(), key, c); client.IgnoreNotFound(err) != nil || err == nil {
 			return fmt.Errorf("the files are gone, and the cache is there: %v", err)
@@ -580,6 +602,73 @@ func deleted(k cluster) {
 		return nil
 	})
 	k.noErasure("spared")
+}
+
+// gone waits until a cache is.
+func (k cluster) gone(name string) {
+	k.Helper()
+	k.eventually(func() error {
+		c := &v1alpha1.KVCache{}
+		if err := k.Get(k.Context(), types.NamespacedName{Name: name}, c); client.IgnoreNotFound(err) != nil || err == nil {
+			return fmt.Errorf("%s is there: %v", name, err)
+		}
+		return nil
+	})
+}
+
+// ofOthers: files that are also another cache's are never removed, whichever was there first.
+func ofOthers(k cluster) {
+	// One that is blocked by an older one has no files.
+	k.made("owner", "{data: {hostPath: {path: /srv/owned}}}")
+	k.condition("owner", v1alpha1.Degraded, metav1.ConditionFalse, "AsExpected")
+	c := k.made("thief", "{data: {hostPath: {path: /srv/owned/below}}, deletionPolicy: Delete}")
+	k.condition("thief", v1alpha1.Ready, metav1.ConditionFalse, "DataInUse")
+	k.must(k.Delete(k.Context(), c))
+	k.gone("thief")
+	k.noErasure("thief")
+	// One that a node's label brings to another's.
+	c = k.made("mover", "{data: {hostPath: {path: /srv/moved}}, deletionPolicy: Delete, placement: {nodeSelector: {name: node-a}}}")
+	k.condition("mover", v1alpha1.Degraded, metav1.ConditionFalse, "AsExpected")
+	k.made("settled", "{data: {hostPath: {path: /srv/moved}}, placement: {nodeSelector: {name: node-b}}}")
+	k.condition("settled", v1alpha1.Degraded, metav1.ConditionFalse, "AsExpected")
+	k.eventually(func() error {
+		k.must(k.Get(k.Context(), client.ObjectKeyFromObject(c), c))
+		c.Spec.Placement.NodeSelector = map[string]string{"name": "node-b"}
+		return k.Update(k.Context(), c)
+	})
+	k.condition("settled", v1alpha1.Degraded, metav1.ConditionTrue, "DataInUse", "KVCache mover on node-b")
+	k.must(k.Delete(k.Context(), c))
+	k.event("mover", "DataInUse")
+	k.gone("mover")
+	k.noErasure("mover")
+	k.condition("settled", v1alpha1.Degraded, metav1.ConditionFalse, "AsExpected")
+	// One that waits for the directory has no files in it, and keeps none there.
+	c = k.made("leaves", "{data: {hostPath: {path: /srv/left}}, deletionPolicy: Delete}")
+	k.condition("leaves", v1alpha1.Degraded, metav1.ConditionFalse, "AsExpected")
+	k.made("waits", "{data: {hostPath: {path: /srv/left}}}")
+	k.condition("waits", v1alpha1.Ready, metav1.ConditionFalse, "DataInUse")
+	k.must(k.Delete(k.Context(), c))
+	k.serves(build.EraseName("leaves"), 2, 2)
+	k.gone("leaves")
+	// Without a node, nobody removes anything, and that is said.
+	c = k.made("nowhere", "{data: {hostPath: {path: /srv/nowhere}}, deletionPolicy: Delete, placement: {nodeSelector: {gpu: none}}}")
+	k.condition("nowhere", v1alpha1.Degraded, metav1.ConditionTrue, "NoNodes")
+	k.must(k.Delete(k.Context(), c))
+	k.serves(build.EraseName("nowhere"), 0, 0)
+	k.event("nowhere", "NoNodes")
+	k.gone("nowhere")
+}
+
+// refused: what the server does not take is a condition and an event, and over once it does.
+func refused(k cluster) {
+	foreign := &appsv1.DaemonSet{}
+	k.must(yaml.Unmarshal([]byte("{metadata: {name: kv3fs-refused, namespace: kv3fs-system}, spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: a}]}}}}"), foreign))
+	k.must(k.Create(k.Context(), foreign))
+	k.made("refused", "{data: {hostPath: {path: /srv/refused}}}")
+	k.condition("refused", v1alpha1.Degraded, metav1.ConditionTrue, "ApplyFailed", "DaemonSet kv3fs-refused", "immutable")
+	k.event("refused", "ApplyFailed")
+	k.must(k.Delete(k.Context(), foreign))
+	k.condition("refused", v1alpha1.Degraded, metav1.ConditionFalse, "AsExpected")
 }
 
 // status is read from a real daemon, with the token and certificate of the Secret.

@@ -6,7 +6,9 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -122,21 +124,24 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if !cache.DeletionTimestamp.IsZero() {
 		return r.delete(ctx, &cache)
 	}
-	if err := r.finalizer(ctx, &cache, cache.Spec.DeletionPolicy == v1alpha1.Delete); err != nil {
-		return reconcile.Result{}, err
-	}
 	found, err := r.check(ctx, &cache)
 	if err != nil {
 		return reconcile.Result{}, err
+	}
+	// A cache for which nothing may be made has no files to remove: those that are there are another's.
+	if remove := cache.Spec.DeletionPolicy == v1alpha1.Delete; !remove || !found.blocked() {
+		if err := r.finalizer(ctx, &cache, remove); err != nil {
+			return reconcile.Result{}, err
+		}
 	}
 	due := time.Time{}
 	in := build.Inputs{Cache: &cache, Namespace: r.Namespace, Image: r.Image, OperatorImage: r.Operator, Etcd: found.etcd}
 	if !found.blocked() {
 		if due, err = r.make(ctx, &in); err != nil {
-			return reconcile.Result{}, err
+			found.problems = slices.Insert(found.problems, 0, failed(err))
 		}
 	}
-	if err := r.observe(ctx, &cache, found.problems); err != nil {
+	if err := errors.Join(err, r.observe(ctx, &cache, found.problems)); err != nil {
 		return reconcile.Result{}, err
 	}
 	after := r.Every
@@ -197,14 +202,28 @@ func (r *Reconciler) delete(ctx context.Context, cache *v1alpha1.KVCache) (recon
 		return reconcile.Result{}, r.finalizer(ctx, cache, false)
 	}
 	in := build.Inputs{Cache: cache, Namespace: r.Namespace, Image: r.Image, OperatorImage: r.Operator}
-	state, err := r.erase(ctx, in)
+	shared, err := r.shared(ctx, cache)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
+	if shared != "" {
+		return reconcile.Result{}, r.spare(ctx, in, shared)
+	}
+	state, err := r.erase(ctx, in)
+	if err != nil {
+		state.sick = append(state.sick, failed(err))
+		return reconcile.Result{}, errors.Join(err, r.erasing(ctx, cache, state))
+	}
 	if state.done {
+		r.erased(cache, state.nodes)
 		return reconcile.Result{}, r.finalizer(ctx, cache, false)
 	}
 	return reconcile.Result{RequeueAfter: r.Every}, r.erasing(ctx, cache, state)
+}
+
+// failed is the problem of what the server does not take.
+func failed(err error) problem {
+	return problem{reason: "ApplyFailed", message: fmt.Sprintf("what the cache needs could not be made: %v; it is tried again", err)}
 }
 
 func gone(err error) bool { return apierrors.IsNotFound(err) }

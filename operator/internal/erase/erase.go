@@ -9,13 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // state is kv3fs's directory in each data directory, by which one is known.
 const state = ".kv3fs"
 
 // Directory removes everything in a directory that a kv3fs daemon has had its files in. What never was one is left as it is, and one that
-// others have mounted something in is refused. It can be repeated after a failure: what the directory is known by goes last.
+// others have mounted something in, or that a daemon serves, is refused. It can be repeated after a failure: what the directory is known by goes last.
 func Directory(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -31,6 +32,15 @@ func Directory(dir string) error {
 		return fmt.Errorf("look for %s in %s: %w", state, dir, err)
 	} else if !fi.IsDir() {
 		return fmt.Errorf("%s/%s is no directory, so this is no data directory of kv3fs: nothing was removed", dir, state)
+	}
+	locks, err := lock(root)
+	defer func() {
+		for _, l := range locks {
+			l.Close()
+		}
+	}()
+	if err != nil {
+		return fmt.Errorf("lock the data directory %s: %w; nothing was removed", dir, err)
 	}
 	if point, err := mountedIn(dir); err != nil {
 		return err
@@ -52,6 +62,36 @@ func Directory(dir string) error {
 		return fmt.Errorf("remove %s: %w", filepath.Join(dir, state), err)
 	}
 	return nil
+}
+
+// lock takes the locks that daemons have while they serve the directory, so that none does.
+func lock(root *os.Root) (locks []*os.File, err error) {
+	var names []string
+	for _, pattern := range []string{"boots/*", "hosts/*/lock"} {
+		found, err := fs.Glob(root.FS(), state+"/"+pattern)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, found...)
+	}
+	for _, name := range names {
+		file, err := root.OpenFile(name, os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return locks, err
+		}
+		locks = append(locks, file)
+		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); errors.Is(err, syscall.EWOULDBLOCK) {
+			holder := make([]byte, 300)
+			n, _ := file.Read(holder)
+			return locks, fmt.Errorf("%s is locked by a daemon that serves it, process %s: stop that one", name, strings.TrimSpace(string(holder[:n])))
+		} else if err != nil {
+			return locks, fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return locks, nil
 }
 
 // mountedIn returns a mount point below a directory.

@@ -3,6 +3,7 @@ package erase_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -73,6 +74,27 @@ func TestForeignDirectory(t *testing.T) {
 	}
 	if err := erase.Directory(filepath.Join(dir, "nothing")); err != nil {
 		t.Errorf("a directory that is not there: %v", err)
+	}
+}
+
+// A directory that a daemon serves, whoever made it, loses nothing.
+func TestServed(t *testing.T) {
+	for _, held := range []string{".kv3fs/boots/of-this-kernel", ".kv3fs/hosts/a/lock"} {
+		dir := withFiles(t, ".kv3fs/boots/of-this-kernel", ".kv3fs/hosts/a/lock", "model/block")
+		daemon, err := os.OpenFile(filepath.Join(dir, held), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Flock(int(daemon.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+		if err := erase.Directory(dir); err == nil || !strings.Contains(err.Error(), held) || len(names(t, dir)) != 2 {
+			t.Errorf("%s is held: %v, and %v is left", held, err, names(t, dir))
+		}
+		daemon.Close()
+		if err := erase.Directory(dir); err != nil || len(names(t, dir)) != 0 {
+			t.Errorf("the daemon has ended: %v, and %v is left", err, names(t, dir))
+		}
 	}
 }
 
