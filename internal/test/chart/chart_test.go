@@ -249,3 +249,25 @@ func TestOperator(t *testing.T) {
 		}
 	}
 }
+
+// A release installs the image of its own version.
+func TestVersion(t *testing.T) {
+	version, err := os.ReadFile("../../../VERSION")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(chart, "Chart.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var is struct {
+		Version    string `yaml:"version"`
+		AppVersion string `yaml:"appVersion"`
+	}
+	if err := yaml.Unmarshal(text, &is); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.TrimSpace(string(version)); is.Version != want || is.AppVersion != want {
+		t.Errorf("Chart.yaml has version %s and appVersion %s, and VERSION says %s: give the chart that one, and run make manifests", is.Version, is.AppVersion, want)
+	}
+}

@@ -7,11 +7,15 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
+
+// patience is how long a server may take to start or stop on a machine that has much else to do.
+const patience = 5 * time.Minute
 
 // Start starts a server with the CRDs of those files and directories, and stops it with the test. Config of the result is an administrator's. It skips the test where KV3FS_KUBE_APISERVER does not name
 // a kube-apiserver, and fails it where KV3FS_REQUIRE_MOUNTS wants everything tested.
@@ -27,7 +31,8 @@ func Start(t testing.TB, crds ...string) *envtest.Environment {
 		missing("needs etcd (Debian's etcd-server) on the PATH and KV3FS_KUBE_APISERVER=$(scripts/kubeapiserver)")
 	}
 	log.SetLogger(logr.Discard()) // envtest and clients say much
-	env := &envtest.Environment{CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true}
+	env := &envtest.Environment{CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true, ControlPlaneStartTimeout: patience, ControlPlaneStopTimeout: patience}
+	env.CRDInstallOptions.MaxTime = patience
 	env.ControlPlane.GetAPIServer().Path = program
 	env.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
 	if _, err := env.Start(); err != nil {

@@ -32,6 +32,7 @@ func TestAsk(t *testing.T) {
 		{Node: "hangs", Address: hangs.Addr().String()},
 		{Node: "gone", Address: "127.0.0.1:1"},
 	}
+	const patience = 2 * time.Minute
 	ask := func(secret map[string][]byte, token string) map[string]daemons.Result {
 		t.Helper()
 		results, err := daemons.Ask(t.Context(), secret[certs.Trust], build.ServerName("asked"), token, all)
@@ -42,7 +43,7 @@ func TestAsk(t *testing.T) {
 	}
 	token := string(secret[certs.Token])
 	var results map[string]daemons.Result
-	for until := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		results = ask(secret, token)
 		if r := results["serves"]; r.Err == nil && r.Status.Keeper != nil && r.Status.Keeper.UsedBytes >= 8<<20 {
 			break
@@ -59,14 +60,24 @@ func TestAsk(t *testing.T) {
 	if results["gone"].Err == nil {
 		t.Error("one that is gone answers")
 	}
-	if err := ask(secret, "another")["serves"].Err; err == nil || !strings.Contains(err.Error(), "401") {
-		t.Errorf("with another token: %v", err)
+	// A machine that has much else to do may take longer to answer than is waited for it.
+	refused := func(secret map[string][]byte, token, why string) {
+		t.Helper()
+		for until := time.Now().Add(patience); ; {
+			err := ask(secret, token)["serves"].Err
+			if err != nil && strings.Contains(err.Error(), why) {
+				return
+			}
+			if err == nil || time.Now().After(until) {
+				t.Errorf("%v; want %s", err, why)
+				return
+			}
+		}
 	}
+	refused(secret, "another", "401")
 	other, _, err := certs.Renewed(nil, build.ServerName("asked"), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ask(other, token)["serves"].Err; err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("with another certificate to trust: %v", err)
-	}
+	refused(other, token, "certificate")
 }
