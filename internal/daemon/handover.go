@@ -68,6 +68,7 @@ const quietTime = 2 * time.Second
 type stillness struct {
 	mnt      *fuseserver.Mount
 	rings    *ringserver.Server
+	pages    *pageService // may be nil
 	watchdog *watchdog
 	log      *slog.Logger
 }
@@ -98,6 +99,14 @@ func (q *stillness) begin() (h handedOver, goOn func(), err error) {
 	}
 	undo = append(undo, q.watchdog.resume)
 	h = handedOver{Token: rand.Text(), Since: host.SinceBoot()}
+	err = bounded(func(ctx context.Context) error {
+		resume, err := q.pages.holdBack(ctx)
+		undo = append(undo, resume)
+		return err
+	})
+	if err != nil { // clients that are slow to send, or to read, hold up nobody
+		q.log.Info("handing over with requests that will be cut off", "err", err)
+	}
 	if err := bounded(q.rings.Pause); err != nil {
 		return h, goOn, err
 	}

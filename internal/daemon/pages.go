@@ -303,6 +303,14 @@ func (s *pageService) stop() error {
 	return nil
 }
 
+// holdBack has requests wait, see httpserver.Server.HoldBack. On a nil service it does nothing.
+func (s *pageService) holdBack(ctx context.Context) (resume func(), err error) {
+	if s == nil {
+		return func() {}, nil
+	}
+	return s.server.HoldBack(ctx)
+}
+
 // leave has the paths of listeners stay: the next daemon has the listeners. On a nil service it does nothing.
 func (s *pageService) leave() {
 	if s == nil {

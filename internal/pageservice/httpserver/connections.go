@@ -2,9 +2,12 @@ package httpserver
 
 import (
 	linked "container/list"
+	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 )
 
@@ -13,13 +16,14 @@ import (
 // has been silent for longest: one on which no request has begun.
 type connections struct {
 	budget *budget
+	count  func(more int) // of those on which a request has begun
 
 	mu     sync.Mutex
 	silent map[client]*linked.List // of *connection, the longest silent first
 }
 
-func newConnections(most int) *connections {
-	return &connections{budget: newBudget(int64(most)), silent: map[client]*linked.List{}}
+func newConnections(most int, count func(more int)) *connections {
+	return &connections{budget: newBudget(int64(most)), count: count, silent: map[client]*linked.List{}}
 }
 
 // connection is a connection within the budget.
@@ -28,17 +32,23 @@ type connection struct {
 	client client
 	place  *linked.Element // in the list of silent ones, or nil
 	given  bool            // its place in the budget was given back, or to another
+	active bool            // a request has begun
 }
 
 // limited is a listener that returns only connections within the budget, as *connection.
 type limited struct {
-	net.Listener
-	all *connections
+	*Listener
+	all  *connections
+	hold *holdback
 }
 
 func (l limited) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			l.hold.await(context.Background()) // Serve and whoever holds back end that
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -87,6 +97,13 @@ func (a *connections) noteState(c net.Conn, s http.ConnState) {
 	open := within(c)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	switch is := s == http.StateActive; {
+	case is && !open.active:
+		a.count(1)
+	case !is && open.active:
+		a.count(-1)
+	}
+	open.active = s == http.StateActive
 	switch s {
 	case http.StateNew, http.StateIdle:
 		a.falls(open)

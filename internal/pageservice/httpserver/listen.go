@@ -95,15 +95,26 @@ func (l *Listener) Stay() {
 
 // SyscallConn returns the descriptor, for who keeps it over a restart.
 func (l *Listener) SyscallConn() (syscall.RawConn, error) {
-	at := l.Listener
-	if u, ok := at.(*unixListener); ok {
-		at = u.Listener
-	}
-	c, ok := at.(syscall.Conn)
+	c, ok := l.beneath().(syscall.Conn)
 	if !ok {
 		return nil, fmt.Errorf("the listener of %s has no descriptor", l.Address)
 	}
 	return c.SyscallConn()
+}
+
+// beneath returns the listener of package net.
+func (l *Listener) beneath() net.Listener {
+	if u, ok := l.Listener.(*unixListener); ok {
+		return u.Listener
+	}
+	return l.Listener
+}
+
+// setDeadline has Accept return then; zero: never.
+func (l *Listener) setDeadline(at time.Time) {
+	if d, ok := l.beneath().(interface{ SetDeadline(time.Time) error }); ok {
+		_ = d.SetDeadline(at) // one that is closed accepts nothing
+	}
 }
 
 // Adopt listens at an address with the descriptor of a listener that another process has left. It takes a copy.

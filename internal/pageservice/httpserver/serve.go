@@ -24,7 +24,7 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 	defer sleep()
 	s.stops.begin()
 	watching.Go(func() { s.stops.watch(awake) })
-	open := newConnections(s.limits.Connections)
+	open := newConnections(s.limits.Connections, s.hold.count)
 	servers := make([]*http.Server, len(listeners))
 	failed := make(chan error, len(listeners))
 	for i, l := range listeners {
@@ -44,13 +44,17 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 		if h.Handler == nil {
 			h.Handler = s.Handler(l.Address.Namespace)
 		}
+		h.Handler = s.hold.holds(h.Handler)
 		servers[i] = h
-		var from net.Listener = limited{l, open}
+		var from net.Listener = limited{l, open, &s.hold}
 		if l.TLS != nil {
 			from = tls.NewListener(from, l.TLS)
 		}
 		go func() { failed <- h.Serve(from) }()
 	}
+	s.hold.mu.Lock()
+	s.hold.servers, s.hold.from = servers, listeners
+	s.hold.mu.Unlock()
 	var errs []error
 	ended := 0
 	select {
@@ -59,6 +63,7 @@ func (s *Server) Serve(ctx context.Context, listeners []*Listener, drain func() 
 		errs = append(errs, err)
 		ended++
 	}
+	s.hold.resume()
 	limit, cancel := drain()
 	defer cancel()
 	var stopped sync.WaitGroup

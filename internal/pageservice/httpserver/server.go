@@ -65,6 +65,7 @@ type Server struct {
 	writes  writes
 	disk    disk
 	stops   *stops
+	hold    holdback
 	leader  leaderReady
 	stats   *stats
 	metrics *metrics
