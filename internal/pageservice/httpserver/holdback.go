@@ -102,7 +102,11 @@ func (b *holdback) await(ctx context.Context) {
 func (b *holdback) holds(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b.mu.Lock()
-		for b.shut != nil && r.Context().Err() == nil {
+		for b.shut != nil {
+			if r.Context().Err() != nil { // nobody waits for an answer
+				b.mu.Unlock()
+				return
+			}
 			b.held++
 			b.look()
 			b.mu.Unlock()
