@@ -37,7 +37,7 @@ func (s *Server) HoldBack(ctx context.Context) (resume func(), err error) {
 	servers, from := b.servers, b.from
 	b.mu.Unlock()
 	for _, l := range from {
-		l.setDeadline(time.Unix(1, 0)) // Accept returns at once
+		l.setDeadline(time.Now()) // Accept returns at once
 	}
 	for _, h := range servers {
 		h.SetKeepAlivesEnabled(false) // closes those that are idle, so that their clients connect again
