@@ -290,7 +290,9 @@ func TestDevShmOfAProcessThatChanges(t *testing.T) {
 	if _, _, err := c.object(s, 4096, ""); err != nil {
 		t.Errorf("an iov needs no semaphore: %v", err)
 	}
-	c.end()
+	if err := c.cmd.Process.Kill(); err != nil { // not waited for, so that no other process gets its number
+		t.Fatal(err)
+	}
 	eventually(t, "nothing is held for a process that has exited", func() bool {
 		s.shms.mu.Lock()
 		defer s.shms.mu.Unlock()

@@ -6,10 +6,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kv3fs/kv3fs/internal/test/daemontest"
 )
@@ -53,12 +54,6 @@ func TestOwnDevShm(t *testing.T) {
 
 // ringsOfOwnShm writes and reads through rings of a client that has a /dev/shm of its own.
 func ringsOfOwnShm(t *testing.T, w *world, c *tool) {
-	mine := func() []string {
-		names, err := filepath.Glob("/dev/shm/hf3fs-*")
-		must(t, err)
-		return names
-	}
-	before := mine()
 	at := w.Mount + "/" + strings.ReplaceAll(filepath.Base(t.Name()), " ", "-")
 	must(t, os.WriteFile(at, nil, 0o666))
 	must(t, os.Chmod(at, 0o666))
@@ -76,8 +71,33 @@ func ringsOfOwnShm(t *testing.T, w *world, c *tool) {
 		}
 	}
 	c.ok("check in 0 65536 7")
-	if after := mine(); !slices.Equal(before, after) {
-		t.Errorf("in the host's /dev/shm: %v, before: %v", after, before)
-	}
+	mappedFromOwnShm(t, c.cmd.Process.Pid)
 	c.die()
+}
+
+// mappedFromOwnShm checks that all shared memory objects of a process are in its own /dev/shm, not the host's.
+func mappedFromOwnShm(t *testing.T, pid int) {
+	t.Helper()
+	var own, host unix.Stat_t
+	must(t, unix.Stat(fmt.Sprintf("/proc/%d/root/dev/shm", pid), &own))
+	must(t, unix.Stat("/dev/shm", &host))
+	if own.Dev == host.Dev {
+		t.Fatal("the client has the host's /dev/shm")
+	}
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	must(t, err)
+	objects := 0
+	for line := range strings.Lines(string(maps)) {
+		if !strings.Contains(line, " /dev/shm/") {
+			continue
+		}
+		objects++
+		// The fourth field is the device.
+		if dev := fmt.Sprintf(" %02x:%02x ", unix.Major(own.Dev), unix.Minor(own.Dev)); !strings.Contains(line, dev) {
+			t.Errorf("mapped from elsewhere than device%s: %s", dev, line)
+		}
+	}
+	if objects < 4 { // two iovs, two rings
+		t.Errorf("%d objects are mapped:\n%s", objects, maps)
+	}
 }
