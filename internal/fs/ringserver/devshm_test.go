@@ -240,6 +240,26 @@ func TestDevShmOfSomebodyElse(t *testing.T) {
 	}
 }
 
+// A client that may not search the directory at its /dev/shm reaches nothing in it, whatever the mode of that.
+func TestDevShmThatMayNotBeSearched(t *testing.T) {
+	s, _ := serve(t, Options{})
+	dir := filepath.Join(shm.Dir, "kv3fs-test-"+wire.NewUUID().String())
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(dir+"/open", make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir+"/open", 0o666); err != nil { // whatever the umask is
+		t.Fatal(err)
+	}
+	c := newContainer(t, ordinary, "private bind="+dir+":/dev/shm")
+	if _, err := s.Register(c.Caller, wire.NewUUID().String(), "/dev/shm/open"); err != syscall.EACCES {
+		t.Errorf("register: %v", err)
+	}
+}
+
 // What is in a container's /dev/shm is opened only if it is a regular file of that tmpfs.
 func TestObjectsOfOwnDevShm(t *testing.T) {
 	s, _ := serve(t, Options{})

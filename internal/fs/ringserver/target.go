@@ -29,7 +29,7 @@ func openTarget(c cred.Caller, in *devShm, target string) (fd int, sizeBytes int
 	if path.Dir(normal) != shm.Dir {
 		return -1, 0, "", syscall.EACCES
 	}
-	at, err := find(in, path.Base(normal))
+	at, err := find(c, in, path.Base(normal))
 	if err != nil {
 		return -1, 0, "", err
 	}
@@ -71,14 +71,24 @@ func openAgain(at int) (fd int, err error) {
 }
 
 // find returns a descriptor of an object that names it but does not open it. A file
-// system that a client has mounted on the name is not asked for anything.
-func find(in *devShm, name string) (at int, err error) {
+// system that a client has mounted on the name is not asked for anything. In a /dev/shm of the client's own,
+// which can be any directory, c must have the right to search it.
+func find(c cred.Caller, in *devShm, name string) (at int, err error) {
 	dir, err := in.path()
 	if err != nil {
 		return -1, openError(err)
 	}
 	defer unix.Close(dir)
-	if at, err = nameIn(dir, name); err != nil {
+	look := func() error {
+		at, err = nameIn(dir, name)
+		return err
+	}
+	if in != nil {
+		err = cred.RunAs(c, look)
+	} else {
+		err = look()
+	}
+	if err != nil {
 		return -1, openError(err)
 	}
 	return at, nil
@@ -114,7 +124,7 @@ func openError(err error) error {
 	switch err {
 	case unix.EMFILE, unix.ENFILE:
 		return err
-	case unix.EXDEV:
+	case unix.EXDEV, unix.EACCES, unix.EPERM:
 		return syscall.EACCES
 	}
 	return syscall.EINVAL
