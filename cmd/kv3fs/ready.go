@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kv3fs/kv3fs/internal/admin/api"
 	"github.com/kv3fs/kv3fs/internal/advise/doctor"
 	"github.com/kv3fs/kv3fs/internal/host"
@@ -74,7 +76,11 @@ func (c *readyCmd) Run(ctx context.Context, out io.Writer) error {
 
 // try makes one trip.
 func (c *readyCmd) try(ctx context.Context, o doctor.Options, dir string) (time.Duration, error) {
-	took, err := doctor.Trip(ctx, o, dir, tripLock(dir), c.Within)
+	lock, err := tripLock(dir)
+	if err != nil {
+		return 0, err
+	}
+	took, err := doctor.Trip(ctx, o, dir, lock, c.Within)
 	if err == nil && c.Daemon {
 		err = c.ask(ctx, dir)
 	}
@@ -109,8 +115,46 @@ func (c *readyCmd) ask(ctx context.Context, dir string) error {
 }
 
 // tripLock names the file by which this user makes one trip at a time in a directory.
-func tripLock(dir string) string {
+func tripLock(dir string) (string, error) {
+	own, err := ownDir()
+	if err != nil {
+		return "", err
+	}
 	sum := fnv.New64a()
 	_, _ = io.WriteString(sum, dir) // cannot fail
-	return filepath.Join(os.TempDir(), fmt.Sprintf("kv3fs-ready-%d-%x", os.Geteuid(), sum.Sum64()))
+	return filepath.Join(own, fmt.Sprintf("%x", sum.Sum64())), nil
+}
+
+// ownDir makes a directory that nobody but this user can write to: where no other user can take its name, if there is such a place.
+func ownDir() (string, error) {
+	uid := os.Geteuid()
+	places := []string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir()}
+	if os.Getenv("TMPDIR") == "" && uid == 0 {
+		places = append([]string{"/run"}, places...)
+	}
+	var failed error
+	for _, place := range places {
+		if place == "" {
+			continue
+		}
+		dir := filepath.Join(place, fmt.Sprintf("kv3fs-ready-%d", uid))
+		if failed = makeOwn(dir, uid); failed == nil {
+			return dir, nil
+		}
+	}
+	return "", failed
+}
+
+func makeOwn(dir string, uid int) error {
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	var is unix.Stat_t
+	if err := unix.Lstat(dir, &is); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	if is.Mode&unix.S_IFMT != unix.S_IFDIR || int(is.Uid) != uid || is.Mode&0o022 != 0 {
+		return fmt.Errorf("%s must be a directory that uid %d alone can write to, and is of uid %d with mode %04o: remove it, or set TMPDIR to another place", dir, uid, is.Uid, is.Mode&0o7777)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ func TestReady(t *testing.T) {
 	o := operate(t)
 	o.write("models/x", 1)
 	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("XDG_RUNTIME_DIR", "")
 	for _, dir := range []string{o.Mount, filepath.Join(o.Mount, "models")} {
 		if out, errs, status := o.try("/", "ready", "--within", "1m", "--daemon", dir); status != 0 || !strings.HasPrefix(out, "ready: 4 KiB written and read back") {
 			t.Fatalf("status %d: %s%s", status, out, errs)
@@ -44,7 +46,11 @@ func TestReady(t *testing.T) {
 		t.Errorf("thawed: status %d: %s%s", status, out, errs)
 	}
 
-	stuck, err := os.OpenFile(tripLock(o.Mount), os.O_RDWR, 0) // as a process has it that is stuck in the kernel
+	lock, err := tripLock(o.Mount)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stuck, err := os.OpenFile(lock, os.O_RDWR, 0) // as a process has it that is stuck in the kernel
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +63,37 @@ func TestReady(t *testing.T) {
 	}
 }
 
+// Who has made what is to be this user's own is named, and not taken for a trip that is stuck.
+func TestReadyTrustsNobodysDirectory(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	for name, spoil := range map[string]func(string) error{
+		"writable": func(dir string) error { return os.Chmod(dir, 0o777) },
+		"link":     func(dir string) error { return errors.Join(os.Remove(dir), os.Symlink("/", dir)) },
+		"file":     func(dir string) error { return errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)) },
+	} {
+		t.Setenv("TMPDIR", t.TempDir())
+		own, err := ownDir()
+		if err == nil {
+			_, err = ownDir() // again
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := spoil(own); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tripLock("/mnt"); err == nil || !strings.Contains(err.Error(), own+" must be a directory that") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // An engine's container waits for a mount that is not there yet.
 func TestReadyWaits(t *testing.T) {
 	skipWithoutFUSE(t)
 	daemontest.NeedRoot(t)
 	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
 	mount := filepath.Join(dir, "mnt")
 	t.Cleanup(func() { _ = unix.Unmount(mount, unix.MNT_DETACH) })
 	waiting := runAs(t, detached, nil, binary(t), "", "ready", "--within", "1m", "--wait", "5m", mount)
