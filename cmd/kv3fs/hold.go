@@ -123,11 +123,8 @@ func relay(from <-chan struct{}, as os.Signal, to chan<- os.Signal) (end func())
 }
 
 // endConnection has nobody wait for a mount that no daemon will serve.
-func endConnection(of fdstore.Connection, ended bool) {
-	if !ended {
-		fuseserver.Abort(of.Minor)
-	}
-	if err := fuseserver.RemoveDead(of.Minor, of.Point); err != nil {
+func endConnection(of fdstore.Connection, device *os.File) {
+	if err := fuseserver.EndMount(device, of.Minor, of.Point); err != nil {
 		slog.Error("a mount that nobody serves is left", "err", err)
 	}
 }

@@ -43,7 +43,7 @@ func openAfterKilled(ctx context.Context, data, mount string, me hostID, passed 
 	top := filepath.Join(data, tree.StateName)
 	lock := filepath.Join(top, bootsDir, me.Boot)
 	if pid, stuck := stuckDaemon(lock); stuck {
-		if err := endOwnMount(top, mount, pid, me.Boot, log); err != nil {
+		if err := endOwnMount(top, mount, lock, pid, me.Boot, log); err != nil {
 			return nil, err
 		}
 	}
@@ -78,8 +78,8 @@ func awaitEnd[T any](ctx context.Context, passed *fdstore.Store, lock string, lo
 // isInUse reports whether an error says that another daemon has what is to be opened.
 func isInUse(err error) bool { return errors.Is(err, errServed) || errors.Is(err, restart.ErrInUse) }
 
-// endOwnMount ends the connection of a mount that a process, which was killed, waits for.
-func endOwnMount(top, mount string, pid int, boot string, log *slog.Logger) error {
+// endOwnMount ends the connection of a mount that a process, which was killed, waits for. lock has its number.
+func endOwnMount(top, mount, lock string, pid int, boot string, log *slog.Logger) error {
 	point, bad := mountPoint(mount)
 	if bad != nil {
 		return bad
@@ -87,12 +87,17 @@ func endOwnMount(top, mount string, pid int, boot string, log *slog.Logger) erro
 	mounts, _ := host.Local().Mounts()
 	for _, m := range notedBy(filepath.Join(top, hostsDir), pid, boot) {
 		if !isAt(mounts, m, point) {
-			log.Warn("a daemon that was killed waits for its own mount, which is not at this mount point: serve at the one that it had, or end its connection",
-				"pid", pid, "mount", point, "noted", fmt.Sprintf("/sys/fs/fuse/connections/%d", m.minor))
+			at, _ := mountOf(mounts, m.minor)
+			log.Warn("a daemon that was killed waits for its own mount, which is not at this mount point: serve at the one that it had, or end its connection with umount -f",
+				"pid", pid, "mount", point, "noted", at.Point)
 			continue
 		}
 		log.Warn("a daemon that was killed waits for its own mount: ending its connection", "pid", pid, "connection", m.minor)
-		fuseserver.Abort(m.minor)
+		fuseserver.AbortIf(m.minor, func() bool { // it may have ended meanwhile, and another mount have its number
+			mounts, _ := host.Local().Mounts()
+			still, stuck := stuckDaemon(lock)
+			return stuck && still == pid && isAt(mounts, m, point)
+		})
 	}
 	return nil
 }

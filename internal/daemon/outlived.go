@@ -11,13 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kv3fs/kv3fs/internal/fs/fuseserver"
 	"github.com/kv3fs/kv3fs/internal/host"
 )
 
 // A process may hold files of a daemon that has ended: it was cut off, or the daemon was killed.
 // With passthrough, the kernel goes on reading and writing what is open after a kill, and what is
 // mapped after any end. The next daemon says so. It knows the former ones by the device numbers
-// of their mounts, which the kernel gives to no other file system while somebody holds a file.
+// of their mounts, which the kernel gives to no other file system while somebody holds a file, and to the next one after that.
 
 const (
 	// holdersTime bounds the search for the holders of a mount.
@@ -82,9 +83,19 @@ func stillHeld(h host.Host, former []formerMount, log *slog.Logger) (held []form
 }
 
 // reused reports whether the device number of a former mount is that of another file system
-// now.
+// now, as is sure of one whose daemon lives.
 func reused(h host.Host, minor uint32) bool {
 	mounts, _ := h.Mounts()
+	at, found := mountOf(mounts, minor)
+	return found && (!strings.HasPrefix(at.Type, "fuse") || !fuseserver.Dead(at.Point))
+}
+
+// mountOf returns a mount of the device with a minor number.
+func mountOf(mounts []host.Mount, minor uint32) (m host.Mount, found bool) {
 	device := fmt.Sprintf("0:%d", minor)
-	return slices.ContainsFunc(mounts, func(m host.Mount) bool { return m.Device == device && !strings.HasPrefix(m.Type, "fuse") })
+	i := slices.IndexFunc(mounts, func(m host.Mount) bool { return m.Device == device })
+	if i < 0 {
+		return m, false
+	}
+	return mounts[i], true
 }

@@ -169,7 +169,7 @@ func hold(t *testing.T, role string, patience time.Duration) *held {
 		defer close(h.done)
 		h.status, h.err = Hold(ctx, Options{
 			Command: []string{os.Args[0]}, Env: append(os.Environ(), envRole+"="+role), Dir: h.dir, Patience: patience,
-			End:     func(of Connection, ended bool) { h.aborted = append(h.aborted, of) },
+			End:     func(of Connection, _ *os.File) { h.aborted = append(h.aborted, of) },
 			Signals: h.signals, Again: h.again, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 	}()

@@ -23,7 +23,7 @@ type Options struct {
 	// Inherited is what Hold has inherited itself, for the first process; nil: nothing.
 	Inherited *Store
 	// End aborts the connection of a FUSE device, unless it has ended already, and removes its mount.
-	End func(of Connection, ended bool)
+	End func(of Connection, device *os.File)
 	// Signals are passed on to the process. They do not stop Hold.
 	Signals <-chan os.Signal
 	// Again receives a value for each further request to stop: Hold then ends at once.
@@ -302,7 +302,7 @@ func (h *holder) kill() {
 func (h *holder) giveUp() {
 	for _, f := range h.held {
 		if f.of.Minor != 0 && h.End != nil {
-			h.End(f.of, f.dead())
+			h.End(f.of, f.file)
 		}
 		f.file.Close()
 	}

@@ -280,13 +280,13 @@ func judgeUnresponsive(ctx context.Context, id string, o *Options, point string,
 	case !look.failed():
 		f.Found = fmt.Sprintf("%s does not answer within %v: its daemon is alive but hangs, or its disk does", point, mountTimeout)
 		f.Needed = "a daemon that answers; until then every program that touches the mount hangs"
-		if m, found := host.At(mounts, point); found {
-			_, connection, _ := strings.Cut(m.Device, ":")
-			const control = "/sys/fs/fuse/connections"
-			f.Fix = fmt.Sprintf("echo 1 > %s/%s/abort   # ends every call to the mount with an error", control, connection)
-			if !o.Host.Exists(control + "/" + connection) {
-				f.Fix = "mount -t fusectl none " + control + " && " + f.Fix
+		if _, found := host.At(mounts, point); found {
+			sudo := ""
+			if o.Host.EUID != 0 {
+				sudo = "sudo "
 			}
+			// By path: the number of its connection may be another mount's when somebody runs it.
+			f.Fix = fmt.Sprintf("%[1]sumount -f %[2]s || %[1]sumount -l %[2]s   # ends every call to the mount with an error, also where it says that the mount is busy", sudo, quote(point))
 		}
 		if p, found := daemonOf(ctx, o, point); found {
 			f.Found += fmt.Sprintf("; kv3fs is pid %d, state %s", p.PID, p.State)

@@ -368,12 +368,14 @@ func EndInherited(device *os.File) error {
 
 // endInherited is EndInherited where the predecessor's record, if there is one, says which connection it is and the kernel does not.
 func endInherited(device *os.File, r *record) error {
-	minor, ok := connectionOf(int(device.Fd()))
-	if !ok && r != nil {
-		minor, ok = r.Minor, true
-	}
-	if ok && !hasEnded(int(device.Fd())) { // the number of one that has ended may be another mount's by now
-		Abort(uint32(minor))
+	fd := int(device.Fd())
+	if minor, ok := connectionOf(fd); ok {
+		AbortIf(uint32(minor), func() bool { return !hasEnded(fd) })
+	} else if r != nil { // which may be an older mount's
+		AbortIf(uint32(r.Minor), func() bool {
+			there, err := isMounted(uint32(r.Minor), r.Point)
+			return there && err == nil && !hasEnded(fd)
+		})
 	}
 	return device.Close()
 }

@@ -52,7 +52,7 @@ func (m *Mount) removeBuried() {
 	}
 	for _, at := range all {
 		// Where somebody else has removed it, its number may be that of a living daemon's.
-		if !at.isFUSE() || !slices.Contains(m.buried, at.minor) || !dead(m.point) || detach(m.point, true) != nil {
+		if !at.isFUSE() || !slices.Contains(m.buried, at.minor) || !Dead(m.point) || detach(m.point, true) != nil {
 			return
 		}
 	}

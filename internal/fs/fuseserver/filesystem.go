@@ -87,13 +87,18 @@ func (fs *fileSystem) end() {
 		_ = Forsake(fs.opts.State) // the mount has ended
 	}
 	fs.late.stop()
+	fs.closeReplies()
+}
+
+// closeReplies closes the descriptor of the device.
+func (fs *fileSystem) closeReplies() {
 	fs.replying.Lock()
 	defer fs.replying.Unlock()
 	fs.closed = true
 	unix.Close(fs.replyFD)
 }
 
-// hasEnded reports whether the connection has ended. Then its number may be another mount's.
+// hasEnded reports whether the connection has ended.
 func (fs *fileSystem) hasEnded() bool {
 	fs.replying.Lock()
 	defer fs.replying.Unlock()

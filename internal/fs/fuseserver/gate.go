@@ -3,6 +3,7 @@ package fuseserver
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -101,25 +102,17 @@ func (m *Mount) Open() {
 
 // waiting returns how many requests the kernel has no answer to.
 func (m *Mount) waiting() (int64, error) {
-	name := strconv.Itoa(m.minor) + "/waiting"
-	text, err := os.ReadFile("/sys/fs/fuse/connections/" + name)
+	control, err := openControl(uint32(m.minor), "waiting", os.O_RDONLY)
 	if err != nil {
-		text, err = readDetached(name)
+		return 0, err
 	}
+	defer control.Close()
+	if m.hasEnded() { // and so the file may be another connection's
+		return 0, unix.ENOTCONN
+	}
+	text, err := io.ReadAll(control)
 	if err != nil {
 		return 0, err
 	}
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-}
-
-// readDetached is for where the control file system is not mounted, see controlFile.
-func readDetached(name string) ([]byte, error) {
-	fd, err := controlFile(name, unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	text := make([]byte, 32)
-	n, err := unix.Read(fd, text)
-	return text[:max(n, 0)], err
 }

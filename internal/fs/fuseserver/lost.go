@@ -39,7 +39,7 @@ func (m *Mount) whyEnded() error {
 	switch at, err := m.look(); {
 	case err != nil:
 		return fmt.Errorf("its connection has ended; whether it is still mounted cannot be seen: %w", err)
-	case at.gone:
+	case at.gone, !Dead(at.path): // what is there has only its numbers
 		return errors.New("another process unmounted it, as umount and fusermount3 -u do")
 	}
 	return fmt.Errorf("another process aborted its connection, as umount -f and /sys/fs/fuse/connections/%d/abort do", m.minor)
@@ -52,7 +52,8 @@ type whereabouts struct {
 	over *mountpoint // what covers it; nil: nothing
 }
 
-// look says where this mount is. Its numbers are its own for as long as its connection lives.
+// look says where this mount is. Its numbers are its own for as long as its connection lives; after that, what it finds may be another
+// mount, unless that is dead.
 // It opens nothing on the mount: for that moment, an umount would fail. An error says that it
 // could not look, as for want of descriptors.
 func (m *Mount) look() (whereabouts, error) {

@@ -91,10 +91,15 @@ func newMount(point string, o Options) *Mount {
 
 // start connects, or removes the mount if that fails.
 func (m *Mount) start(t *tree.Tree, control ControlDir, set Settings, fd int, opts Options) error {
-	if err := m.connect(t, control, set, fd, opts); err != nil {
-		return errors.Join(err, m.removeDead())
+	err := m.connect(t, control, set, fd, opts)
+	if err == nil {
+		return nil
 	}
-	return nil
+	left := m.removeDead()
+	if m.fs != nil {
+		m.fs.closeReplies() // until then, no other mount gets the numbers of this one
+	}
+	return errors.Join(err, left)
 }
 
 // attach mounts a new FUSE connection and returns its descriptor. A dead daemon's mount is replaced, or stays
@@ -113,7 +118,7 @@ func (m *Mount) attach(data string, opts Options) (fd int, err error) {
 	}
 	if err = m.noteMounts(before); err != nil {
 		unix.Close(fd)
-		if dead(m.point) { // and so it is this one, or a dead daemon's
+		if Dead(m.point) { // and so it is this one, or a dead daemon's
 			_ = detach(m.point, true)
 		}
 		return -1, err
@@ -129,7 +134,6 @@ func (m *Mount) connect(t *tree.Tree, control ControlDir, set Settings, fd int, 
 		return err
 	}
 	if err := m.serveFrom(t, control, set, opts, fd, second); err != nil {
-		unix.Close(second)
 		return fmt.Errorf("mount %s: %w", m.point, err)
 	}
 	return nil
@@ -299,6 +303,8 @@ func (m *Mount) Unmount(ctx context.Context) error {
 	for {
 		at, err := m.look()
 		switch {
+		case m.hasEnded():
+			return m.afterEnd(ctx)
 		case err != nil:
 		case at.gone:
 			return m.wait(ctx, &root)
@@ -319,12 +325,14 @@ func (m *Mount) Unmount(ctx context.Context) error {
 	}
 }
 
-func (m *Mount) hasServed() bool {
+// afterEnd is Unmount once the connection has ended.
+func (m *Mount) afterEnd(ctx context.Context) error {
+	left := m.removeDead()
 	select {
 	case <-m.served:
-		return true
-	default:
-		return false
+		return left
+	case <-ctx.Done():
+		return m.end()
 	}
 }
 
@@ -344,7 +352,7 @@ func (m *Mount) wait(ctx context.Context, root *int) error {
 		case <-m.served:
 			return nil
 		case <-ctx.Done():
-			if m.fs.handles.len() > 0 || m.isMapped() {
+			if !m.hasEnded() && (m.fs.handles.len() > 0 || m.isMapped()) {
 				return m.cutOff(unix.EBUSY, *root)
 			}
 			m.abort()
@@ -381,6 +389,9 @@ func (m *Mount) end() error {
 	return left
 }
 
+// hasEnded reports whether the connection has ended. Then its numbers may be another mount's.
+func (m *Mount) hasEnded() bool { return m.fs != nil && m.fs.hasEnded() }
+
 // removeDead detaches this mount, whose connection ends, and the dead ones beneath.
 func (m *Mount) removeDead() error {
 	unlock := lockPoint(m.point)
@@ -389,7 +400,7 @@ func (m *Mount) removeDead() error {
 	case err != nil, at.gone:
 	case at.over != nil:
 		err = m.covered(at.over)
-	case m.hasServed() && !dead(at.path): // another one's by now, with the numbers that this one had
+	case m.hasEnded() && !Dead(at.path): // another one's by now, with the numbers that this one had
 	default:
 		err = detach(at.path, true)
 	}

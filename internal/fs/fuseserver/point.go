@@ -96,7 +96,7 @@ func clearPoint(point string) error {
 		if !m.isFUSE() {
 			return nil
 		}
-		if !dead(point) {
+		if !Dead(point) {
 			return fmt.Errorf("mount point %s: %s (%s) is mounted there and its daemon is alive: stop the daemon, or unmount with 'fusermount3 -u %s'",
 				point, m.source, m.fsType, point)
 		}
@@ -110,10 +110,10 @@ func clearPoint(point string) error {
 	return nil
 }
 
-// dead reports whether the connection of the FUSE mount at point has ended. The statfs
+// Dead reports whether the connection of the FUSE mount at point has ended. The statfs
 // can hang with the daemon of that mount, so it runs in a goroutine, which then stays
 // until the process exits; New fails in this case.
-func dead(point string) bool {
+func Dead(point string) bool {
 	answer := make(chan error, 1)
 	go func() {
 		var st unix.Statfs_t

@@ -93,7 +93,7 @@ func (fs *fileSystem) resentOpen(h *fuse.InHeader, out *fuse.OpenOut) (o openHan
 		return o, false
 	}
 	fh, o, ok := fs.handles.resent(h.Unique)
-	if !ok || o.gone {
+	if !ok || o.gone || o.record == nil { // nil: its record found no room
 		return o, false
 	}
 	*out = fuse.OpenOut{Fh: fh, OpenFlags: o.record.Flags, BackingID: o.record.Backing}

@@ -92,6 +92,10 @@ func (m *Mount) root() int {
 	if err != nil {
 		return -1
 	}
+	if m.hasEnded() { // and so it may be of another mount, which it would keep
+		unix.Close(fd)
+		return -1
+	}
 	return fd
 }
 
@@ -123,8 +127,13 @@ func (m *Mount) users() string {
 	return strings.Join(all, "; ")
 }
 
+// holders returns nobody once the connection has ended: by then they may be another mount's.
 func (m *Mount) holders() host.Holders {
-	return host.Local().Holders(unix.Mkdev(0, uint32(m.minor)), holdersTime)
+	found := host.Local().Holders(unix.Mkdev(0, uint32(m.minor)), holdersTime)
+	if m.hasEnded() {
+		return host.Holders{}
+	}
+	return found
 }
 
 // isMapped reports whether a process that can be seen has a file of the mount mapped.

@@ -57,7 +57,7 @@ func mountDead(t *testing.T, point, cluster string) {
 		t.Fatal(err)
 	}
 	unix.Close(fd)
-	if !dead(point) {
+	if !Dead(point) {
 		t.Fatal("a mount without a daemon answers")
 	}
 }
@@ -277,20 +277,132 @@ func TestStopRemovesNoLivingMount(t *testing.T) {
 	wantMounts(t, "stopped", w.m.point, "hf3fs.stage")
 }
 
-// The number of a connection that has ended may be another one's, which is not to be aborted.
-func TestStopAbortsNoOtherMount(t *testing.T) {
-	point, data := newPoint(t)
-	m, stop := serveAt(t, point, data)
-	if err := errors.Join(m.Unmount(soon(t)), stop()); err != nil {
+// use has a process use a file, until end is called.
+func (w *world) use(t *testing.T) (end func()) {
+	t.Helper()
+	w.write("f", "used")
+	file, err := os.Open(w.path("f"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, Options{})
-	daemontest.NeedRoot(t)
-	m.minor = w.m.minor
-	m.abort()
-	var st unix.Statfs_t
-	if err := unix.Statfs(w.dir, &st); err != nil {
-		t.Errorf("another mount: %v", err)
+	defer file.Close()
+	user := exec.Command("sleep", "1000")
+	user.Stdin = file
+	if err := user.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		_ = user.Process.Kill()
+		_ = user.Wait()
+	}
+}
+
+// The numbers of a connection that has ended may be another mount's, which a stop leaves alone. Serve has not returned yet.
+func TestStopLeavesMountWithItsNumbers(t *testing.T) {
+	for name, act := range map[string]func(t *testing.T, m *Mount){
+		"abort": func(_ *testing.T, m *Mount) { m.abort() },
+		"abort as its daemon takes over": func(t *testing.T, m *Mount) {
+			device, err := m.Device()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := endInherited(device, &record{Minor: m.minor, Point: m.point}); err != nil {
+				t.Error(err)
+			}
+		},
+		"give up": func(t *testing.T, m *Mount) {
+			device, err := m.Device()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer device.Close()
+			at, err := m.look()
+			if err != nil || at.gone {
+				t.Fatal(at, err)
+			}
+			if err := EndMount(device, uint32(m.minor), at.path); err != nil {
+				t.Error(err)
+			}
+		},
+		"remove": func(t *testing.T, m *Mount) {
+			if err := m.removeDead(); err != nil {
+				t.Error(err)
+			}
+		},
+		"unmount": func(t *testing.T, m *Mount) {
+			ended := make(chan error, 1)
+			go func() { ended <- m.Serve() }()
+			if err := errors.Join(m.Unmount(soon(t)), <-ended); err != nil {
+				t.Error(err)
+			}
+		},
+		"unmount at once": func(t *testing.T, m *Mount) {
+			m.ending.Store(true)
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			ended := make(chan error, 1)
+			go func() { ended <- m.Serve() }()
+			root := -1
+			if err := errors.Join(m.wait(over, &root), <-ended); err != nil {
+				t.Error(err)
+			}
+		},
+		"hold": func(t *testing.T, m *Mount) {
+			if root := m.root(); root >= 0 {
+				unix.Close(root)
+				t.Error("the other mount is held")
+			}
+		},
+		"name users": func(t *testing.T, m *Mount) {
+			if found := m.holders().Processes; len(found) > 0 {
+				t.Errorf("users of the other mount: %v", found)
+			}
+		},
+		"count calls": func(t *testing.T, m *Mount) {
+			if n, err := m.waiting(); err == nil {
+				t.Errorf("%d calls of the other mount", n)
+			}
+		},
+		"say why": func(t *testing.T, m *Mount) {
+			if why := m.whyEnded().Error(); !strings.Contains(why, "unmounted it") {
+				t.Error(why)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, Options{})
+			daemontest.NeedRoot(t)
+			if name == "name users" {
+				defer w.use(t)()
+			}
+			point, data := newPoint(t)
+			s, err := tree.Open(data, tree.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			m, err := New(s, &fakeControlDir{}, &fakeSettings{}, point, Options{Cluster: "next"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := unix.Unmount(point, 0); err != nil {
+				t.Fatal(err)
+			}
+			m.id, m.minor = w.m.id, w.m.minor // the kernel gives them to the next mount
+			act(t, m)
+			wantMounts(t, name, w.dir, "hf3fs.stage")
+			var st unix.Statfs_t
+			if err := unix.Statfs(w.dir, &st); err != nil {
+				t.Errorf("another mount: %v", err)
+			}
+			select {
+			case <-m.served:
+			default:
+				if err := m.Serve(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
 	}
 }
 
