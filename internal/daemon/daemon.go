@@ -321,10 +321,12 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	again := newReloader(c.audit())
 	again.read, again.data, again.shared, again.keep, again.rings, again.web = c.Reload, data, on.shared, keep, rings, adminWeb
 	leave := func(successor bool) {
-		if leaves = successor; successor {
-			rings.Leave()
-			granted.leave()
+		if leaves = successor; !successor {
+			rings.Last()
+			return
 		}
+		rings.Leave()
+		granted.leave()
 	}
 	err = serve(ctx, c, stop, leave, tree, rings, mnt, pageService, keep, sums, able, shown, again, came, st.dir, ready)
 	stop.now("its files and checksums")

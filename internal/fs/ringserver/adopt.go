@@ -33,6 +33,21 @@ func (r *ring) promise(seconds uint32) error {
 	return err
 }
 
+// endPromise has the ring's client wait for no successor.
+func (r *ring) endPromise() {
+	r.mu.Lock()
+	if r.closed {
+		r.unlock()
+		return
+	}
+	r.refs++
+	r.unlock()
+	_ = r.promise(0) // what its client has shrunk is its own loss
+	r.mu.Lock()
+	r.unref()
+	r.unlock()
+}
+
 // adopted counts what a daemon has found of its predecessor.
 type adopted struct{ iovs, rings, requests, ended, lost int }
 
@@ -381,7 +396,7 @@ func (o *owners) rejoin(uid uint32, k *keptProcess, stays bool, e *entry) (*owne
 	case err == nil:
 		w.entries[e] = struct{}{}
 	case errors.Is(err, errOwnerGone) && stays:
-		o.unseen.add(e)
+		o.unseen.inherit(e)
 		err = nil
 	}
 	return w, err

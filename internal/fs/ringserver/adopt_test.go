@@ -196,6 +196,11 @@ func layoutOfTest() wire.Layout {
 
 // A process that exits while there is no daemon loses its registrations, and its objects that still have names.
 func TestOwnerDiesBetweenDaemons(t *testing.T) {
+	t.Run("nothing is open", func(t *testing.T) { testOwnerDies(t, false) })
+	t.Run("the directory is open", func(t *testing.T) { testOwnerDies(t, true) }) // so another process may have inherited it
+}
+
+func testOwnerDies(t *testing.T, opened bool) {
 	l := newLineage(t)
 	l.begin(true)
 	l.register("", 4096)
@@ -217,14 +222,23 @@ func TestOwnerDiesBetweenDaemons(t *testing.T) {
 	if _, err := l.s.Register(c, wire.NewUUID().String(), filepath.Join(shm.Dir, object)); err != nil {
 		t.Fatal(err)
 	}
+	if opened {
+		if _, err := l.s.DirOpened(c); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s := l.next(func() {
 		in.Close()
 		if err := child.Wait(); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if n := len(s.List(me.UID)); n != 1 {
+	if n := len(s.List(me.UID)); !opened && n != 1 {
 		t.Errorf("%d registrations\n%s", n, l.log.String())
+	}
+	eventually(t, "its registration ends", func() bool { return len(s.List(me.UID)) == 1 })
+	if said := l.log.String(); strings.Contains(said, "level=WARN") {
+		t.Errorf("a process that has exited is nothing to warn of: %s", said)
 	}
 	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(shm.Dir, object)); os.IsNotExist(err) {
@@ -233,6 +247,27 @@ func TestOwnerDiesBetweenDaemons(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the object of the process that has exited stays")
 		}
+	}
+}
+
+// Clients that nobody will serve any more know it when the stop begins: the daemon may be killed before its end.
+func TestClientsOfLastDaemonDoNotWait(t *testing.T) {
+	l := newLineage(t)
+	s := l.begin(true)
+	before := l.ring()
+	off := layoutOfTest().GapOff()
+	if before.mem.LoadInt32(off) == 0 {
+		t.Fatal("a client would not wait for a next daemon")
+	}
+	s.Last()
+	after := l.ring()
+	for _, r := range []member{before, after} {
+		if gap := r.mem.LoadInt32(off); gap != 0 {
+			t.Errorf("a client waits %d s for nobody", gap)
+		}
+	}
+	if n := len(s.List(me.UID)); n != 2 {
+		t.Errorf("%d registrations of 2 are served", n)
 	}
 }
 

@@ -145,6 +145,9 @@ func (s *Server) outlive(e *entry) {
 		return
 	}
 	r.journal = j
+	if s.last.Load() {
+		return
+	}
 	_ = r.promise(gapSeconds) // else its client gives up when the mount has ended
 }
 

@@ -151,6 +151,7 @@ type Server struct {
 	lastID    atomic.Uint64 // of registrations in legacy
 	inherited inherited
 	successor atomic.Bool // see Leave
+	last      atomic.Bool // see Last
 	closing   atomic.Bool // Close has begun
 	paused    atomic.Bool // see Pause
 }
@@ -210,6 +211,17 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 // Leave says that a successor of this daemon is expected: from the end of Run's context on no request is begun, and Close
 // leaves registrations, requests and semaphores to it. Without Options.Restart it changes nothing.
 func (s *Server) Leave() { s.successor.Store(s.legacy != nil) }
+
+// Last says that no successor of this daemon is expected: clients are told now, and so do not wait for one even if this process ends
+// before Close.
+func (s *Server) Last() {
+	s.last.Store(true)
+	for _, e := range s.table.all() {
+		if e.ring != nil && e.ring.journal != nil {
+			e.ring.endPromise()
+		}
+	}
+}
 
 var priorities = [3]wire.Priority{wire.High, wire.Normal, wire.Low}
 

@@ -38,6 +38,16 @@ func (u *unseen) add(e *entry) {
 	u.once.Do(func() {
 		u.log.Warn("a client with rings is in a PID namespace that the daemon cannot see: its supplementary groups count only for files that it has open, and its registrations end some seconds late if it is killed; run the daemon in the host's PID namespace (Kubernetes: hostPID: true; docker: --pid=host)", "uid", e.UID)
 	})
+	u.watch(e)
+}
+
+// inherit is add for what a process has left that exited while there was no daemon. Perhaps nobody has it any more.
+func (u *unseen) inherit(e *entry) {
+	u.watch(e)
+	u.lookSoon()
+}
+
+func (u *unseen) watch(e *entry) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.entries[e] = false
