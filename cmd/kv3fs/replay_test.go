@@ -75,6 +75,7 @@ func serve(t *testing.T, bin, data string, flags ...string) *served {
 	s := &served{bin: bin, data: data, mount: filepath.Join(t.TempDir(), "mnt")}
 	s.cmd = exec.Command(bin, append([]string{"serve", "--data", s.data, "--mount", s.mount, "--drain", "2s"}, flags...)...)
 	s.cmd.Stderr = &s.log
+	s.cmd.Env = append(os.Environ(), "KV3FS_RESTART_STATE=off") // what is killed here has no successor
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -94,7 +94,7 @@ func Run(ctx context.Context, c Config, ready func(mountPoint string)) error {
 
 // run is Run without a bound.
 func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint string)) (err error) {
-	leaves := true // unless a stop says otherwise: whoever starts a daemon that has failed starts it again
+	leaves := false // what a predecessor has left stays if this start fails, since whoever has asked for it tries again
 	data, err := dataDir(c.DataDir)
 	if err != nil {
 		return err
@@ -138,6 +138,7 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	if err != nil {
 		return err
 	}
+	leaves = left != nil && left.Prior()
 	came := takeHandover(left, c.Log)
 	c.Mount.HeldBack = came.HeldBack
 	defer func() { err = errors.Join(err, endRestartState(left, leaves)) }()
@@ -261,6 +262,9 @@ func run(ctx context.Context, c Config, stop *stopping, ready func(mountPoint st
 	}
 	if err != nil {
 		return err
+	}
+	if leaves {
+		rings.Leave()
 	}
 	defer func() {
 		rings.Close()

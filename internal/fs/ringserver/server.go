@@ -212,9 +212,10 @@ func New(files Files, readonly func(uid uint32) bool, mover blockio.Mover, o Opt
 // leaves registrations, requests and semaphores to it. Without Options.Restart it changes nothing.
 func (s *Server) Leave() { s.successor.Store(s.legacy != nil) }
 
-// Last says that no successor of this daemon is expected: clients are told now, and so do not wait for one even if this process ends
-// before Close.
+// Last says that no successor of this daemon is expected, whatever Leave has said: clients are told now, and so do not wait for one even if
+// this process ends before Close.
 func (s *Server) Last() {
+	s.successor.Store(false)
 	s.last.Store(true)
 	for _, e := range s.table.all() {
 		if e.ring != nil && e.ring.journal != nil {
