@@ -43,9 +43,12 @@
 //
 // # When the daemon stops
 //
-// Rings, iovs and files of a daemon that stopped are unusable, even if a new daemon
-// has taken over the same directory. Within about a second the calls of this package
-// return ErrDaemonGone; none waits for a dead daemon, and Mount.Probe asks. Open the Mount
+// A kv3fs that keeps state for the one after it (serve --restart-state) says so in each
+// ring: then Wait and Prepare go on for a minute, and a daemon that has begun by then
+// completes what was prepared. Everything else of a daemon that stopped is unusable, even if
+// a new one has taken over the same directory, unless somebody has kept its mount. Within
+// about a second, or after that minute, the calls of this package return ErrDaemonGone; none
+// waits for longer, and Mount.Probe asks. Open the Mount
 // again, move iovs whose content is worth it with Mount.AdoptIov, and close the old
 // Mount, which closes everything else made through it. Rings and files are made again.
 //
