@@ -125,11 +125,16 @@ func (s *state) lock(data, file string) error {
 	}
 	s.locks = append(s.locks, lock)
 	s.passed.Pass(name, lock)
+	noteHolder(lock)
+	return nil
+}
+
+// noteHolder writes into a lock's file who holds it. The file of an inherited lock is where the process before has stopped writing.
+func noteHolder(lock *os.File) {
 	if err := lock.Truncate(0); err == nil {
 		name, _ := os.Hostname()
-		fmt.Fprintf(lock, "%d on %s\n", os.Getpid(), name)
+		_, _ = lock.WriteAt(fmt.Appendf(nil, "%d on %s\n", os.Getpid(), name), 0)
 	}
-	return nil
 }
 
 // served says who has locked a file.

@@ -315,3 +315,23 @@ func TestMountPoint(t *testing.T) {
 		t.Error("a missing parent was accepted")
 	}
 }
+
+// A process that goes on with the locks of the program before it names itself in them as that one did: whoever finds them locked reads it.
+func TestInheritedLockNamesHolder(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "lock")
+	lock, err := takeLock(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // one start and two upgrades
+		noteHolder(lock)
+		if pid := holderOf(file); pid != os.Getpid() {
+			text, _ := os.ReadFile(file)
+			t.Fatalf("process %d holds the lock, read of %q; want %d", pid, text, os.Getpid())
+		}
+		if lock, err = takeLock(file, lock); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lock.Close()
+}
