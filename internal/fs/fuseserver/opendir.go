@@ -42,6 +42,7 @@ func (fs *fileSystem) openDir(in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if err != nil {
 		return fs.statusOf(err)
 	}
+	fs.tree.Uses(in.NodeId, in.Uid)
 	out.Fh = fs.handles.add(in.Unique, openHandle{uid: in.Uid, dir: d, record: fs.keeps(handleRecord{Dir: in.NodeId})})
 	return fuse.OK
 }

@@ -292,6 +292,7 @@ func (fs *fileSystem) opened(in *fuse.InHeader, flags uint32, h *tree.Handle, ou
 	fs.passthrough.open(in, flags, h, out)
 	o := openHandle{uid: in.Uid, file: h}
 	if fs.opts.State != nil {
+		fs.tree.Uses(in.NodeId, in.Uid)
 		state := h.State()
 		o.record = &handleRecord{File: &state, Flags: out.OpenFlags, Backing: out.BackingID, Rights: fs.passthrough.rightsOf(h.ID())}
 	}

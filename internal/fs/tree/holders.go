@@ -9,14 +9,28 @@ import "github.com/kv3fs/kv3fs/internal/invariants"
 func (t *Tree) Charge(id uint64, uid uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n, ok := t.byID.get(id)
-	if !ok || n.charged || n == t.root {
-		return
+	if n, ok := t.byID.get(id); ok && n != t.root && t.chargeLocked(n, uid) {
+		t.keepAboveLocked(n)
 	}
-	n.uid, n.charged = uid, true
-	t.held[uid]++
-	if t.takeNodeRoomLocked(n); !n.unkept {
-		t.noteLocked(func(b []byte) []byte { return appendCharge(b, id, uid) })
+}
+
+// Uses is for a user that opens a file or directory which was charged to another: if that one had no room for it, this one may.
+func (t *Tree) Uses(id uint64, uid uint32) {
+	t.mu.RLock()
+	n, ok := t.byID.get(id)
+	unkept := ok && n.unkept
+	t.mu.RUnlock()
+	if unkept {
+		t.Charge(id, uid)
+	}
+}
+
+// heldLocked counts nodes that are charged to a user.
+func (t *Tree) heldLocked(uid uint32, by int) {
+	t.held[uid] += by
+	invariants.Check(t.held[uid] >= 0, "user %d holds %d nodes", uid, t.held[uid])
+	if t.held[uid] == 0 {
+		delete(t.held, uid)
 	}
 }
 
@@ -24,14 +38,9 @@ func (t *Tree) Charge(id uint64, uid uint32) {
 func (t *Tree) dischargeLocked(n *node) {
 	t.nodes.Add(-1)
 	t.dropped.Add(1)
-	if !n.charged {
-		return
-	}
-	t.returnRoomLocked(n)
-	t.held[n.uid]--
-	invariants.Check(t.held[n.uid] >= 0, "user %d holds %d nodes", n.uid, t.held[n.uid])
-	if t.held[n.uid] == 0 {
-		delete(t.held, n.uid)
+	if n.charged {
+		t.returnRoomLocked(n)
+		t.heldLocked(n.uid, -1)
 	}
 }
 

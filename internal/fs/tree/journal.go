@@ -236,10 +236,16 @@ func (t *Tree) snapshot(b []byte, s *indexShard[uint64, *node]) []byte {
 		if n == t.root || n.unkept {
 			continue
 		}
-		b = appendNode(b, n, !t.identified(n))
-		for p := range t.links[n] {
-			b = appendPlace(b, recordLink, n.id, p)
-		}
+		b = t.appendAll(b, n)
+	}
+	return b
+}
+
+// appendAll appends records that say all of a node.
+func (t *Tree) appendAll(b []byte, n *node) []byte {
+	b = appendNode(b, n, !t.identified(n))
+	for p := range t.links[n] {
+		b = appendPlace(b, recordLink, n.id, p)
 	}
 	return b
 }
@@ -282,6 +288,11 @@ func (t *Tree) noteNewLocked(n *node) {
 		j.pending = appendNode(j.pending, n, false)
 		j.made.Add(1)
 	}
+}
+
+// noteAllLocked notes all of a node that a successor was not to know until now.
+func (t *Tree) noteAllLocked(n *node) {
+	t.noteLocked(func(b []byte) []byte { return t.appendAll(b, n) })
 }
 
 // noteMarkLocked appends a record that has a node only.

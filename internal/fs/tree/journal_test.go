@@ -441,3 +441,68 @@ func BenchmarkRecall(b *testing.B) {
 		unix.Close(again.rootFD)
 	}
 }
+
+// What one user has no room for is another's nevertheless, who has: whoever looked first at the directories above it, or at itself.
+func TestRoomOfOthers(t *testing.T) {
+	const full, other = 1000, 1001
+	data, path := t.TempDir(), stateDir(t)
+	for _, dir := range []string{"common/eng", "before/eng"} {
+		if err := os.MkdirAll(filepath.Join(data, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"common/eng/f", "seen", "open", "lost"} {
+		if err := os.WriteFile(filepath.Join(data, file), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tr, state := successor(t, data, path)
+	look := func(dir uint64, name string, uid uint32) uint64 {
+		e, err := tr.Lookup(dir, name, uid, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.New {
+			tr.Charge(e.ID, uid)
+		}
+		return e.ID
+	}
+	before := look(RootID, "before", full)
+	known := map[string]uint64{"before": before, "before/eng": look(before, "eng", other)}
+	for state.Take(full, 1<<10) || state.Take(full, 1) {
+	}
+	// Names that become longer, and all that is new, find no room.
+	if err := tr.Rename(RootID, "before", RootID, "a longer name than that", 0, root); err != nil {
+		t.Fatal(err)
+	}
+	common := look(RootID, "common", full)
+	eng := look(common, "eng", other)
+	known["common"], known["common/eng"], known["common/eng/f"] = common, eng, look(eng, "f", other)
+	known["seen"], known["open"] = look(RootID, "seen", full), look(RootID, "open", full)
+	lost := look(RootID, "lost", full)
+	look(RootID, "seen", other)
+	tr.Uses(known["open"], other)
+	tr.Commit()
+	if err := tr.inconsistent(); err != nil {
+		t.Error(err)
+	}
+	if held := tr.Held(full); held != 2 {
+		t.Errorf("%d nodes are charged to the user without room, want 2", held)
+	}
+
+	die(tr, state)
+	tr, state = successor(t, data, path)
+	all := show(tr)
+	for name, id := range known {
+		if _, ok := all[id]; !ok {
+			t.Errorf("%s is not known any more", name)
+		}
+	}
+	if is, ok := all[lost]; ok {
+		t.Errorf("there was room for %+v", is)
+	}
+	if err := tr.inconsistent(); err != nil {
+		t.Error(err)
+	}
+	die(tr, state)
+}

@@ -91,7 +91,7 @@ func (t *Tree) node(id uint64) (*node, error) {
 
 // remember returns the node of an inode that was found in place p, and counts one
 // reference of the kernel. generation is Tree.renames from before it was found: a node
-// that has been renamed since is not moved back. fresh reports that the node is new.
+// that has been renamed since is not moved back. fresh reports that it is to be charged: it is new, or its user had no room for it.
 func (t *Tree) remember(p place, st *unix.Statx_t, generation uint64) (n *node, fresh bool) {
 	key := t.identityOf(st)
 	kind := uint32(st.Mode) & unix.S_IFMT
@@ -102,7 +102,7 @@ func (t *Tree) remember(p place, st *unix.Statx_t, generation uint64) (n *node, 
 		t.seenLocked(n, p, st, generation)
 		n.lookups++
 		t.noteRefsLocked(n)
-		return n, false
+		return n, n.unkept
 	}
 	n = &node{id: t.nextID.Add(1), key: key, kind: kind, place: p, lookups: 1}
 	n.ino = t.inoFor(key.dev, key.ino)
@@ -167,8 +167,9 @@ func (t *Tree) moveLocked(n *node, p place) {
 	p.parent.children++
 	old := n.place
 	n.place = p
-	t.takeRoomLocked(n, len(p.name)-len(old.name))
+	t.takeNameRoomLocked(n, old.name)
 	t.notePlaceLocked(recordPlace, n, p)
+	t.keepAboveLocked(n)
 	t.leftLocked(old.parent)
 }
 

@@ -219,6 +219,9 @@ func (t *Tree) recall(r *recalled) int {
 			t.takeNodeRoomLocked(n.node)
 		}
 	}
+	for _, n := range r.nodes { // there may be less room than there was
+		t.keepAboveLocked(n.node)
+	}
 	t.mu.Unlock()
 	t.locksMu.Lock()
 	for k, uid := range r.locks {
