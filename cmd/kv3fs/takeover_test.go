@@ -130,22 +130,52 @@ func TestTakeoverGivenUp(t *testing.T) {
 	c.end(t)
 }
 
-// A newcomer goes on where the daemon is killed meanwhile: whatever it has got by then, exactly one of them serves.
-func TestTakeoverFromOneThatIsKilled(t *testing.T) {
+// A newcomer that fails after it has taken over rings and the mount leaves them to the daemon, which goes on.
+func TestTakeoverFails(t *testing.T) {
 	u := startUpgradable(t, "serve")
+	all := maps.Clone(workers)
+	maps.Copy(all, patient)
+	c := workWith(t, u.mount, all)
+	c.awaitRounds(t)
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for n, address := range []string{"--admin-listen", "--pages-listen"} {
+		next := runAs(t, detached, nil, binary(t), "kv3fs ends", "serve", "--takeover", "--config", u.config, address, taken.Addr().String())
+		if !strings.Contains(next.said(), "in use") {
+			t.Errorf("the newcomer says %s", next.said())
+		}
+		u.awaitSaid(t, "msg=serving ", n+2)
+		c.awaitRounds(t)
+	}
+	c.end(t)
+}
+
+// A daemon that is killed before it has handed anything over is started again by whoever has started it, and goes on where it was: the
+// newcomer spoils nothing.
+func TestTakeoverFromOneThatIsKilled(t *testing.T) {
+	u := startUpgradable(t, "hold", "--", "serve")
+	all := maps.Clone(workers)
+	maps.Copy(all, patient)
+	c := workWith(t, u.mount, all)
+	c.awaitRounds(t)
 	pid := u.pidOf(t)
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	next := make(chan *running, 1)
 	go func() {
-		next <- runAs(t, detached, nil, binary(t), "msg=serving ", "serve", "--takeover", "--config", u.config)
+		next <- runAs(t, detached, nil, binary(t), "kv3fs ends", "serve", "--takeover", "--config", u.config)
 	}()
 	awaitConnected(t, filepath.Join(u.state, "takeover"))
 	killAndAwait(t, pid)
-	if r := <-next; !strings.Contains(r.said(), "msg=serving ") {
-		t.Errorf("nobody serves:\n%s", r.said())
+	if r := <-next; !strings.Contains(r.said(), "has ended before it handed anything over") {
+		t.Errorf("the newcomer says:\n%s", r.said())
 	}
+	c.awaitRounds(t)
+	c.end(t)
 }
 
 // awaitConnected waits until somebody has connected to a socket whose process is stopped.

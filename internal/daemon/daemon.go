@@ -366,7 +366,7 @@ func serve(ctx context.Context, c Config, stop *stopping, leave func(successor b
 	stopKeeping := keep.start(tree, c.Log)
 	watchdog := newWatchdog(c.Log, lookUp(mnt.Point(), answers(c.health)), rings.Alive)
 	defer watchdog.end()
-	up := newUpgrader(stillness{mnt, rings, pageService, watchdog, c.Log}, &c, came)
+	up := newUpgrader(ctx, stillness{mnt, rings, pageService, watchdog, c.Log}, &c, came)
 	stopOperating := keep.operate(stateDir, scrubber{tree, sums}, shown.handler(nil), again, up, c.notKept, c.Log)
 	var following sync.WaitGroup
 	defer following.Wait()

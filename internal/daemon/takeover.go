@@ -29,7 +29,7 @@ import (
 //	servesMessage  →                     the keeper ends
 //
 // If the newcomer ends before it says that it serves, the connection ends, and the keeper executes the daemon again. If the daemon ends, the
-// newcomer goes on. So one of them serves, whichever fails.
+// newcomer goes on once it has the descriptors; before, it gives up, as where there is no daemon.
 const (
 	takeMessage   = "take over 1"
 	haveMessage   = "have"
@@ -40,7 +40,7 @@ const (
 	// refusal begins an answer in place of descriptors.
 	refusal = "refused: "
 
-	// takeoverTime bounds how long a newcomer may take from goMessage on, and each other answer.
+	// takeoverTime bounds how long each answer may take. A newcomer may take longer from goMessage on, and the log says so each time.
 	takeoverTime = time.Minute
 )
 
@@ -126,15 +126,18 @@ func TakeOver(ctx context.Context, c Config) (*Takeover, error) {
 		return nil, fmt.Errorf("take over: %w", err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })()
-	switch err := takeFrom(conn, c.Descriptors); {
-	case err == nil, ctx.Err() == nil && hasEnded(err): // if it has: its locks say so
+	has, err := takeFrom(conn, c.Descriptors)
+	ended := ctx.Err() == nil && hasEnded(err)
+	switch {
+	case err == nil, ended && has: // if it has ended: its locks say so
 		if err != nil {
 			c.Log.Warn("the daemon to take over from has ended by itself", "err", err)
 		}
 		return &Takeover{conn}, nil
-	default:
-		return nil, errors.Join(fmt.Errorf("take over: %w", err), conn.Close())
+	case ended: // going on without the mount would throw away what another daemon needs, where somebody keeps the device
+		err = fmt.Errorf("the daemon has ended before it handed anything over: where systemd or kv3fs hold has started it, another one goes on; else start this one without --takeover: %w", err)
 	}
+	return nil, errors.Join(fmt.Errorf("take over: %w", err), conn.Close())
 }
 
 // hasEnded reports whether an error of a connection says that the process at the other end is gone.
@@ -142,27 +145,29 @@ func hasEnded(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
 }
 
-// takeFrom takes over the descriptors that a daemon sends, and returns when that does nothing any more.
-func takeFrom(conn *net.UnixConn, into *fdstore.Store) error {
+// takeFrom takes over the descriptors that a daemon sends, and returns when that does nothing any more. After an error it may have them
+// nevertheless.
+func takeFrom(conn *net.UnixConn, into *fdstore.Store) (has bool, err error) {
 	if err := say(conn, takeMessage); err != nil {
-		return err
+		return false, err
 	}
 	if err := conn.SetReadDeadline(time.Now().Add(takeoverTime)); err != nil {
-		return err
+		return false, err
 	}
 	said, err := into.Receive(conn)
-	if err == nil && said == "" {
+	has = err == nil && said == ""
+	if has {
 		if err = say(conn, haveMessage); err == nil {
 			said, err = hear(conn, takeoverTime)
 		}
 	}
 	switch {
 	case err != nil:
-		return err
+		return has, err
 	case said != goMessage:
-		return errors.New(said)
+		return has, errors.New(said)
 	}
-	return nil
+	return true, nil
 }
 
 // Serves tells the predecessor that it may end.
@@ -248,7 +253,21 @@ func (u *upgrader) leaveTo(conn *net.UnixConn, pid int) error {
 		return fmt.Errorf("process %d says %q", pid, said)
 	}
 	u.audit.Info("another process takes over", "call", "takeover", "pid", pid)
+	if u.serving.Err() != nil { // the keeper would never hear of the SIGTERM
+		return errStopping
+	}
 	return u.descriptors.ExecWith(SuccessorFD, conn, "/proc/self/exe", append([]string{u.args[0], KeeperCommand, "--"}, u.args[1:]...))
+}
+
+// hearStarted waits for what a newcomer says when it has started, for as long as that lives: it has all that a second daemon would need,
+// its locks, too. Who finds that it hangs can kill it.
+func hearStarted(conn *net.UnixConn, pid int, tick time.Duration) (said string, err error) {
+	for {
+		if said, err = hear(conn, tick); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return said, err
+		}
+		slog.Warn("waiting for the process that takes over: it has not started yet", "pid", pid, "cure", "if it hangs, kill it: the daemon before goes on then")
+	}
 }
 
 // KeeperCommand is the command of the keeper, before "--" and the command line of the daemon.
@@ -277,7 +296,7 @@ func AwaitTakeover(store *fdstore.Store, args []string) error {
 	}
 	if err = say(conn, goMessage); err == nil {
 		var said string
-		if said, err = hear(conn, takeoverTime); err == nil && said == servesMessage {
+		if said, err = hearStarted(conn, pid, takeoverTime); err == nil && said == servesMessage {
 			_, _ = sdnotify.SdNotify(false, fmt.Sprintf("MAINPID=%d", pid)) // there may be nobody who watches this process
 			return nil
 		}

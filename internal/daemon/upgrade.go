@@ -36,12 +36,13 @@ type upgrader struct {
 	end     context.CancelFunc
 }
 
-func newUpgrader(q stillness, c *Config, came handedOver) *upgrader {
+// newUpgrader returns one that begins nothing more once ctx has ended.
+func newUpgrader(ctx context.Context, q stillness, c *Config, came handedOver) *upgrader {
 	u := &upgrader{
 		stillness: q, args: c.Args, version: c.Version, descriptors: c.Descriptors, state: c.Rings.Restart, audit: c.audit(), came: came,
 		one: make(chan struct{}, 1),
 	}
-	u.serving, u.end = context.WithCancel(context.Background())
+	u.serving, u.end = context.WithCancel(ctx)
 	return u
 }
 
@@ -111,7 +112,10 @@ func (u *upgrader) upgrade(ctx context.Context, program string, by admin.Caller,
 		return errors.Join(err, u.state.Remove(handoverFile))
 	}
 	u.audit.Info("executing a program in place of this one", append([]any{"call", "upgrade", "executes", program}, by.Attributes()...)...)
-	err = u.descriptors.Exec(program, u.args)
+	err = errStopping
+	if u.serving.Err() == nil { // the next program never hears of a SIGTERM that this one has got
+		err = u.descriptors.Exec(program, u.args)
+	}
 	return errors.Join(err, u.state.Remove(handoverFile))
 }
 
