@@ -182,7 +182,7 @@ func TestSubmitLinkIsChecked(t *testing.T) {
 		}
 	}
 	m := newMount("/test", semRegistrar("/dev/shm/sem.kv3fs-test-missing"))
-	if _, err := m.NewRing(bg, RingOptions{}); !errors.Is(err, syscall.ENOENT) || !strings.Contains(err.Error(), "must be the daemon's") {
+	if _, err := m.NewRing(bg, RingOptions{}); !errors.Is(err, syscall.ENOENT) || !strings.Contains(err.Error(), "which the daemon cannot reach") {
 		t.Errorf("missing semaphore: %v", err)
 	}
 }
