@@ -2,6 +2,7 @@ package httpserver_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net"
@@ -136,4 +137,28 @@ func (s *service) state() string {
 		b.Write(append(line, '\n'))
 	}
 	return b.String()
+}
+
+// listen has the service serve an address of its own, as a daemon does, until stop is called.
+func (s *service) listen() (stop func()) {
+	s.t.Helper()
+	l, err := httpserver.Listen(httpserver.Address{Network: "tcp", Where: "127.0.0.1:0"})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.server.Serve(ctx, []*httpserver.Listener{l}, func() (context.Context, context.CancelFunc) {
+			return context.WithTimeout(context.Background(), patience)
+		})
+	}()
+	s.url = "http://" + l.Address.Where
+	return func() {
+		s.http.CloseIdleConnections()
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	}
 }

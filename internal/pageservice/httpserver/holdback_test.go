@@ -19,25 +19,7 @@ import (
 // nothing comes of it all goes on.
 func TestHoldBack(t *testing.T) {
 	s := start(t, httpserver.Options{}, pageservice.Options{})
-	l, err := httpserver.Listen(httpserver.Address{Network: "tcp", Where: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- s.server.Serve(ctx, []*httpserver.Listener{l}, func() (context.Context, context.CancelFunc) {
-			return context.WithTimeout(context.Background(), patience)
-		})
-	}()
-	defer func() {
-		s.http.CloseIdleConnections()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
-	s.url = "http://" + l.Address.Where
+	defer s.listen()()
 	s.ok("/0/initialize", `{"num_pages":8}`)
 
 	idle, begun := s.raw(), s.raw()

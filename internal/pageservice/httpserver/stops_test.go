@@ -1,7 +1,6 @@
 package httpserver_test
 
 import (
-	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,25 +15,7 @@ func TestStops(t *testing.T) {
 	var now atomic.Int64
 	s := start(t, httpserver.Options{Times: pageservice.Options{}.WithDefaults()}, pageservice.Options{})
 	s.server.SetClock(func() time.Duration { return time.Duration(now.Load()) })
-	l, err := httpserver.Listen(httpserver.Address{Network: "tcp", Where: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- s.server.Serve(ctx, []*httpserver.Listener{l}, func() (context.Context, context.CancelFunc) {
-			return context.WithTimeout(context.Background(), patience)
-		})
-	}()
-	defer func() {
-		s.http.CloseIdleConnections()
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
-	s.url = "http://" + l.Address.Where
+	defer s.listen()()
 	s.ok("/0/initialize", `{"num_pages":8}`)
 	s.ok("/rank/0/initialize", `{"num_pages":8}`)
 	s.ok("/0/reserve_and_allocate_page_indices", `{"keys":[["K",""]]}`)

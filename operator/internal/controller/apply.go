@@ -59,7 +59,7 @@ func (r *Reconciler) prune(ctx context.Context, cache *v1alpha1.KVCache, needed 
 		if !ok {
 			return fmt.Errorf("%T is no list", there)
 		}
-		// What is in no namespace is listed all the same.
+		// What is in no namespace is listed, too.
 		if err := r.Client.List(ctx, list, client.InNamespace(r.Namespace), client.MatchingLabels(build.Labels(cache.Name))); err != nil {
 			return fmt.Errorf("list what was made for %s: %w", cache.Name, err)
 		}
